@@ -17,7 +17,7 @@
 struct copse_doubling {
   int n_digits, bases[COPSE_DOUBLING_DIGITS];
   int n_scattered; /* of the first digits, fewer than n_digits */
-  bool turned; /* M in as many pieces as digits, each beginning with another */
+  bool turned;     /* M in as many pieces as digits, each beginning with another */
 };
 
 /*

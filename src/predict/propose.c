@@ -1,6 +1,6 @@
 /*
- * The one maker of schedules to choose among: solver, fewer trees, equal shares, baselines, allreduces
- * in stages.
+ * The one maker of schedules to choose among: solver, fewer trees, equal shares, baselines,
+ * allreduces in stages.
  */
 #include "predict/propose.h"
 
@@ -27,8 +27,9 @@
  *
  *   16 ranks as 4x4:   stage 1: 0-1-2-3, 4-5-6-7, ...    stage 2: 0-4-8-12, 1-5-9-13, ...
  *
- * Where the first digit is scattered M is in 4 pieces. The sum of the first is made at 0 of 0-1-2-3, at
- * 4 of 4-5-6-7; then 0, 4, 8 and 12 send each other theirs, and all others get them from those.
+ * Where the first digit is scattered M is in 4 pieces. The sum of the first is made at 0 of
+ * 0-1-2-3, at 4 of 4-5-6-7; then 0, 4, 8 and 12 send each other theirs, and all others get them
+ * from those.
  *
  * Which digits: all ways to write the number of ranks as a product, from the last digit on, but
  * those that another one beats in latency and load (a shortest path with two weights, P. Hansen,
@@ -158,9 +159,9 @@ static copse_status turn_around(struct stage *s, struct copse_arena *arena,
 /* trees [n_ranks], in the arena; *us and *load: of the highest tree and the busiest rank, and of
  * the busiest link. */
 static copse_status make_stage(const struct copse_topology *t, const struct copse_routes *routes,
-                               enum copse_phase phase, int stride, int base,
-                               struct copse_arena *arena, struct copse_schedule_tree *trees,
-                               double *us, double *load, struct copse_err *err) {
+                               int stride, int base, struct copse_arena *arena,
+                               struct copse_schedule_tree *trees, double *us, double *load,
+                               struct copse_err *err) {
   COPSE_AT_END(end_stage)
   struct stage s = {.topology = t, .routes = routes, .stride = stride, .base = base, .err = err};
   COPSE_DO(COPSE_ARRAY(&s.scratch, (size_t)t->n_links, s.load, err));
@@ -169,17 +170,25 @@ static copse_status make_stage(const struct copse_topology *t, const struct cops
     trees[r] = (struct copse_schedule_tree){.root = r, .phase = COPSE_PHASE_BROADCAST};
     COPSE_DO(grow(&s, arena, &trees[r]));
   }
-  if (phase == COPSE_PHASE_REDUCE) {
-    memset(s.load, 0, (size_t)t->n_links * sizeof *s.load);
-    memset(s.sends, 0, (size_t)t->n_ranks * sizeof *s.sends);
-    for (int r = 0; r < t->n_ranks; r++) COPSE_DO(turn_around(&s, arena, &trees[r]));
-  }
   *load = 0;
   int most = 0;
   for (int r = 0; r < t->n_ranks; r++) most = s.sends[r] > most ? s.sends[r] : most;
   *us = s.us + most * MESSAGE_US;
   for (int l = 0; l < t->n_links; l++)
     *load = fmax(*load, (double)s.load[l] / copse_q_to_double(t->links[l].bandwidth));
+  return COPSE_OK;
+}
+
+/* The trees of a stage [n_ranks] for sums on their way to the roots; COPSE_UNSUPPORTED where there
+ * are no hops back. */
+static copse_status turn_stage(const struct copse_topology *t, const struct copse_routes *routes,
+                               int base, struct copse_arena *arena,
+                               struct copse_schedule_tree *trees, struct copse_err *err) {
+  COPSE_AT_END(end_stage)
+  struct stage s = {.topology = t, .routes = routes, .base = base, .err = err};
+  COPSE_DO(COPSE_ARRAY(&s.scratch, (size_t)t->n_links, s.load, err));
+  COPSE_DO(COPSE_ARRAY(&s.scratch, (size_t)t->n_ranks, s.sends, err));
+  for (int r = 0; r < t->n_ranks; r++) COPSE_DO(turn_around(&s, arena, &trees[r]));
   return COPSE_OK;
 }
 
@@ -226,7 +235,8 @@ static int pieces_of_all(const struct copse_doubling *d) {
   return pieces;
 }
 
-/* A label with a digit more, whose stage takes so much of all of M; with `scatters` there and back. */
+/* A label with a digit more, whose stage takes so much of all of M; with `scatters` there and back.
+ */
 static void add_digit(const struct label *from, int base, bool scatters, bool ends, double us,
                       double load, struct labels *to) {
   struct label it = *from;
@@ -240,25 +250,23 @@ static void add_digit(const struct label *from, int base, bool scatters, bool en
   if (pieces_of(&it.digits, 0) <= MOST_SCATTERED) add_label(to, &it);
 }
 
-/* All labels of a divisor with one digit more, of which all or none can be scattered. */
+/* All labels of a divisor with one digit more. */
 static copse_status extend(const struct copse_topology *t, const struct copse_routes *routes,
                            struct labels *all, int stride, int base, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct copse_err why = COPSE_ERR_INIT;
+  struct copse_schedule_tree *trees;
+  double us, load;
   bool ends = stride * base == t->n_ranks;
-  for (int scatters = 0; scatters < (ends ? 1 : 2); scatters++) {
-    COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-    struct copse_err why = COPSE_ERR_INIT;
-    struct copse_schedule_tree *trees;
-    double us, load;
-    COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, trees, err));
-    copse_status status =
-        make_stage(t, routes, scatters ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST, stride, base,
-                   &scratch, trees, &us, &load, &why);
-    if (status == COPSE_UNSUPPORTED) return COPSE_OK;
-    if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, trees, err));
+  copse_status status = make_stage(t, routes, stride, base, &scratch, trees, &us, &load, &why);
+  for (int scatters = 0; scatters < 2 && status == COPSE_OK; scatters++) {
     for (int i = 0; i < all[stride].n; i++)
       add_digit(&all[stride].list[i], base, scatters, ends, us, load, &all[stride * base]);
+    if (scatters == 0) status = turn_stage(t, routes, base, &scratch, trees, &why);
   }
-  return COPSE_OK;
+  if (status == COPSE_OK || status == COPSE_UNSUPPORTED) return COPSE_OK;
+  return copse_fail(err, status, "%s", why.text);
 }
 
 /* Stages in the arena, by digit and root: [n_digits * n_ranks]. */
@@ -267,22 +275,28 @@ static copse_status make_trees(const struct copse_topology *t, const struct cops
                                struct copse_arena *arena, struct copse_schedule_tree *trees,
                                struct copse_err *err) {
   double us, load;
-  int stride = 1;
-  for (int i = 0; i < d->n_digits; stride *= d->bases[i++])
-    COPSE_DO(make_stage(t, routes, phase, stride, d->bases[i], arena, trees + i * t->n_ranks, &us,
-                        &load, err));
+  for (int i = 0, stride = 1; i < d->n_digits; stride *= d->bases[i++]) {
+    struct copse_schedule_tree *of = trees + i * t->n_ranks;
+    COPSE_DO(make_stage(t, routes, stride, d->bases[i], arena, of, &us, &load, err));
+    if (phase == COPSE_PHASE_REDUCE) COPSE_DO(turn_stage(t, routes, d->bases[i], arena, of, err));
+  }
   return COPSE_OK;
 }
 
 /* Whether M is in few enough pieces, and digits can be scattered that weren't. */
-static bool is_turnable(const struct copse_topology *t, const struct copse_routes *routes,
-                        const struct copse_doubling *d) {
+static copse_status check_turned(const struct copse_topology *t, const struct copse_routes *routes,
+                                 const struct copse_doubling *d, bool *turns,
+                                 struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct copse_err why = COPSE_ERR_INIT;
   struct copse_schedule_tree *trees;
-  if (d->n_scattered == 0) return true;
-  return pieces_of_all(d) <= MOST_SCATTERED &&
-         COPSE_ARRAY(&scratch, (size_t)t->n_ranks * (size_t)d->n_digits, trees, NULL) == COPSE_OK &&
-         make_trees(t, routes, d, COPSE_PHASE_REDUCE, &scratch, trees, NULL) == COPSE_OK;
+  *turns = d->n_digits > 1 && (d->n_scattered == 0 || pieces_of_all(d) <= MOST_SCATTERED);
+  if (d->n_scattered == 0 || !*turns) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks * (size_t)d->n_digits, trees, err));
+  copse_status status = make_trees(t, routes, d, COPSE_PHASE_REDUCE, &scratch, trees, &why);
+  *turns = status == COPSE_OK;
+  if (status == COPSE_OK || status == COPSE_UNSUPPORTED) return COPSE_OK;
+  return copse_fail(err, status, "%s", why.text);
 }
 
 copse_status copse_doublings_find(const struct copse_topology *t, const struct copse_routes *routes,
@@ -303,7 +317,9 @@ copse_status copse_doublings_find(const struct copse_topology *t, const struct c
     struct copse_doubling turned = found->list[i].digits;
     list[(*n)++] = turned;
     turned.turned = true;
-    if (turned.n_digits > 1 && is_turnable(t, routes, &turned)) list[(*n)++] = turned;
+    bool turns;
+    COPSE_DO(check_turned(t, routes, &turned, &turns, err));
+    if (turns) list[(*n)++] = turned;
   }
   return COPSE_OK;
 }
@@ -595,8 +611,7 @@ static copse_status offer_fewer(struct proposing *g, int least, int most) {
 static copse_status offer_near(struct proposing *g) {
   struct copse_solve_options near = *g->p->solve;
   struct copse_solve_seconds ignored;
-  if (near.k > 0 || near.tolerance.num > 0 || g->first->k == 1 ||
-      !wants(g->p, COPSE_NEAR_NAME))
+  if (near.k > 0 || near.tolerance.num > 0 || g->first->k == 1 || !wants(g->p, COPSE_NEAR_NAME))
     return COPSE_OK;
   near.tolerance = COPSE_NEAR_OPTIMUM;
   return offer_solved(g, &near, COPSE_NEAR_NAME, &ignored);
@@ -716,8 +731,7 @@ static copse_status offer_baselines(struct proposing *g) {
     const char *name = copse_proposal_name((enum copse_baseline)kind);
     struct copse_err why = COPSE_ERR_INIT;
     struct copse_schedule *schedule;
-    if (!copse_baseline_exists((enum copse_baseline)kind, o->collective) ||
-        !wants(g->p, name))
+    if (!copse_baseline_exists((enum copse_baseline)kind, o->collective) || !wants(g->p, name))
       continue;
     copse_status status = copse_baseline_make(g->p->topology, (enum copse_baseline)kind, &like,
                                               &schedule, NULL, &why);

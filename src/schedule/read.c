@@ -349,9 +349,10 @@ static copse_status check_tree(struct copse_reader *r, const cJSON *item,
     int parent = reduce ? edge->dst : edge->src, child = reduce ? edge->src : edge->dst;
     if (!r->seen[parent] || r->seen[child])
       return refute(r, item, NULL,
-                    reduce ? "edges of a reduce tree must leave every rank but the root once, each "
-                             "after those that lead to it"
-                           : "edges of a broadcast tree must reach every rank once, each src before");
+                    reduce
+                        ? "edges of a reduce tree must leave every rank but the root once, each "
+                          "after those that lead to it"
+                        : "edges of a broadcast tree must reach every rank once, each src before");
     r->seen[child] = 1;
   }
   return COPSE_OK;
@@ -378,8 +379,8 @@ static copse_status read_stage(struct copse_reader *r, const cJSON *item,
   if (s->collective == COPSE_ALLREDUCE && tree->stage > 0 && s->n_rotations == 0 &&
       copse_schedule_doubles(s))
     return COPSE_OK;
-  return copse_reader_refuse(r, item, NULL,
-                             "\"stage\", from 1, is for all trees of an allreduce without symmetry");
+  return copse_reader_refuse(
+      r, item, NULL, "\"stage\", from 1, is for all trees of an allreduce without symmetry");
 }
 
 static copse_status read_tree(struct copse_reader *r, const cJSON *item,
@@ -459,7 +460,8 @@ static bool follows(const struct copse_schedule_tree *tree,
                                        : tree->stage == before->stage + 1);
 }
 
-/* Whether none of a tree's ranks is in another reduce tree of the stage; they are now in this one. */
+/* Whether none of a tree's ranks is in another reduce tree of the stage; they are now in this one.
+ */
 static bool is_apart(struct copse_reader *r, const struct copse_schedule_tree *tree) {
   if (tree->phase == COPSE_PHASE_BROADCAST) return true;
   bool apart = r->seen[tree->root]++ == 0;

@@ -164,8 +164,8 @@ static copse_status add_sum(struct copse_verify_checker *c, const struct sums *s
   return COPSE_OK;
 }
 
-/* What a tree does in its stage; of a reduce tree, whose ranks are in no other, all but the root have
- * no sum then. */
+/* What a tree does in its stage; of a reduce tree, whose ranks are in no other, all but the root
+ * have no sum then. */
 static copse_status add_sums(struct copse_verify_checker *c, const struct sums *s, int t) {
   const struct copse_schedule_tree *tree = &c->schedule->trees[t];
   bool reduce = tree->phase == COPSE_PHASE_REDUCE;

@@ -260,6 +260,30 @@ START_TEST(there_are_no_more_hops_than_the_fabric_is_wide) {
 }
 END_TEST
 
+/* By hand, two hosts of four GPUs with a NIC each: a GPU adds up a quarter, which crosses its NIC
+ * once, 1/4 / 25 GB/s, and goes to three others over NVLink, as three quarters came before: 3/2 /
+ * 300 GB/s.
+ */
+START_TEST(scattered_digits_cross_the_fabric_once) {
+  struct copse_topology *t = synthetic("hosts:2 gpus:4@300 nics:4@25 rails");
+  struct found f;
+  int seen = 0;
+  find(t, &f);
+  for (int i = 0; i < f.n; i++) {
+    if (f.list[i].n_scattered != 1 || f.list[i].bases[0] != 4 || f.list[i].turned) continue;
+    struct copse_schedule *s = make(t, &f, i);
+    ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){1, 100}));
+    ck_assert_int_eq(copse_schedule_height(s), 3);
+    ck_assert_int_eq(s->trees[0].phase, COPSE_PHASE_REDUCE);
+    copse_schedule_free(s);
+    seen++;
+  }
+  ck_assert_int_eq(seen, 1);
+  copse_routes_free(&f.routes);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* By hand: 1 KB over a hypercube of 50 GB/s takes four rounds of 2 us and 20 ns each; half of it,
  * in pieces that begin elsewhere, less. Long messages go by trees. */
 START_TEST(the_search_takes_stages_for_short_messages_alone) {
@@ -360,6 +384,7 @@ int main(void) {
   tcase_add_test(tests, every_rank_has_the_same_bits);
   tcase_add_test(tests, there_are_no_more_hops_than_the_fabric_is_wide);
   tcase_add_test(tests, what_stages_are_not_for_is_refused);
+  tcase_add_test(tests, scattered_digits_cross_the_fabric_once);
   suite_add_tcase(suite, tests);
   TCase *plain = copse_test_plain(suite, 120);
   tcase_add_loop_test(plain, plans_are_proved_and_right, 0, 16);

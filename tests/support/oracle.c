@@ -690,7 +690,8 @@ static const char *judge_times(struct judge *j) {
 static const char *judge_piece(const struct copse_schedule *s, int t, int end) {
   size_t n = (size_t)s->n_ranks;
   int *sums = zeroed(n * n, sizeof *sums), *before = zeroed(n * n, sizeof *before);
-  int *reduced = zeroed(n, sizeof *reduced); /* the last stage in which a rank was in a reduce tree */
+  int *reduced =
+      zeroed(n, sizeof *reduced); /* the last stage in which a rank was in a reduce tree */
   const char *defect = NULL;
   for (size_t r = 0; r < n; r++) sums[r * n + r] = 1;
   for (int stage = 1; t < end && !defect; stage++) {

@@ -9,8 +9,8 @@
  *
  * A schedule of stages (struct copse_schedule_tree) says which rank's sum goes to whom along which
  * tree. In a reduce tree a rank adds what its children send to its own sum, sends that on and has
- * none then. Every rank of a group adds the same sums in the order of their ranks, so all end with the
- * same bits. A sum stays in slots of the rank's own; what comes from others comes into slots of
+ * none then. Every rank of a group adds the same sums in the order of their ranks, so all end with
+ * the same bits. A sum stays in slots of the rank's own; what comes from others comes into slots of
  * theirs, with credits, or into packets (packets.c; codegen/check/proof.c says why nobody
  * overwrites what is unread).
  *
@@ -42,9 +42,9 @@ struct lowering {
   struct hop *hops; /* by unit, stage, root and turn */
   int n_hops;
   struct copse_adjacency into, on; /* hops by their keys */
-  int *own;       /* [n_ranks * n_units * n_stages] the tree that takes a rank's sum, 1 + its number;
-                     0: none */
-  bool *gives;    /* likewise: whether that is a reduce tree */
+  int *own;    /* [n_ranks * n_units * n_stages] the tree that takes a rank's sum, 1 + its number;
+                  0: none */
+  bool *gives; /* likewise: whether that is a reduce tree */
   uint32_t *sums; /* likewise: slots for its sum after the stage */
   struct copse_arena arena;
 };

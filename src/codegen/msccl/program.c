@@ -416,12 +416,11 @@ struct come {
 
 struct stage {
   const struct walk *w;
-  struct copse_msccl_ref
-      *have;          /* [n_ranks] when the output has the sum so far, or when that is given away;
-                         NO_REF: the input has it */
-  bool *gave;         /* [n_ranks] there is no sum */
-  struct come *parts; /* [n_ranks * n_ranks] by rank and root; rank -1: none */
-  struct come *sends; /* of the stage */
+  struct copse_msccl_ref *have; /* [n_ranks] when the output has the sum so far, or when that is
+                                   given away; NO_REF: the input has it */
+  bool *gave;                   /* [n_ranks] there is no sum */
+  struct come *parts;           /* [n_ranks * n_ranks] by rank and root; rank -1: none */
+  struct come *sends;           /* of the stage */
   size_t n_sends, capacity;
   struct copse_msccl_place *at; /* [n_ranks] of what a rank adds */
   struct copse_msccl_ref *after;

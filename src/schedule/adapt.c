@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/types.h"
 #include "schedule/loads.h"
 #include "topology/modify.h"
 
@@ -505,4 +506,131 @@ copse_status copse_schedule_mend(struct copse_schedule *s, const struct copse_to
   COPSE_DO(copse_arena_text(&s->arena, topology->name, &s->topology_name, err));
   COPSE_DO(copse_arena_text(&s->arena, sha256, &s->topology_sha256, err));
   return copse_loads_time(topology, s, &s->time_per_GB, err);
+}
+
+/* ---- numbers where parts are gone ------------------------------------------------------------ */
+
+/* The broken topology's nodes, then the others. */
+static copse_status number_nodes(const struct copse_topology *healthy,
+                                 const struct copse_topology *t, struct copse_arena *arena,
+                                 struct copse_numbering *out, struct copse_err *err) {
+  size_t n = (size_t)healthy->n_nodes + (size_t)t->n_nodes;
+  COPSE_DO(COPSE_ARRAYS(arena, n, int, err, &out->healthy_of, &out->all_of, &out->rank_of));
+  for (int v = 0; v < healthy->n_nodes; v++) out->all_of[v] = -1;
+  for (int v = 0; v < t->n_nodes; v++) {
+    int from = copse_topology_find(healthy, t->nodes[v].id);
+    if (from < 0)
+      return copse_fail(err, COPSE_INTERNAL, "'%s' is new in the broken topology", t->nodes[v].id);
+    out->healthy_of[v] = from;
+    out->all_of[from] = v;
+  }
+  out->n_nodes = t->n_nodes;
+  for (int v = 0; v < healthy->n_nodes; v++) {
+    if (out->all_of[v] >= 0) continue;
+    out->all_of[v] = out->n_nodes;
+    out->healthy_of[out->n_nodes++] = v;
+  }
+  return COPSE_OK;
+}
+
+static copse_status number_ranks(const struct copse_topology *healthy,
+                                 const struct copse_topology *t, struct copse_arena *arena,
+                                 struct copse_numbering *out, struct copse_err *err) {
+  int *nodes, n = t->n_ranks;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)healthy->n_ranks, nodes, err));
+  memcpy(nodes, t->rank_nodes, (size_t)n * sizeof *nodes);
+  for (int i = 0; i < healthy->n_ranks; i++) {
+    int v = out->all_of[healthy->rank_nodes[i]];
+    if (v >= t->n_nodes) nodes[n++] = v;
+  }
+  for (int v = 0; v < out->n_nodes; v++) out->rank_of[v] = -1;
+  for (int i = 0; i < n; i++) out->rank_of[nodes[i]] = i;
+  out->schedule.n_ranks = t->n_ranks;
+  out->schedule.n_absent = n - t->n_ranks;
+  out->schedule.rank_nodes = nodes;
+  out->schedule.n_nodes = out->n_nodes;
+  return COPSE_OK;
+}
+
+copse_status copse_numbering_path(const struct copse_numbering *numbers,
+                                  const struct copse_schedule_edge *from, bool turn,
+                                  const int *number, struct copse_arena *arena,
+                                  struct copse_schedule_edge *to, struct copse_err *err) {
+  int *path, n = from->n_path;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, path, err));
+  for (int i = 0; i < n; i++) {
+    int v = from->path[turn ? n - 1 - i : i];
+    path[i] = number ? number[v] : v;
+  }
+  *to = (struct copse_schedule_edge){.src = numbers->rank_of[path[0]],
+                                     .dst = numbers->rank_of[path[n - 1]],
+                                     .path = path,
+                                     .n_path = n};
+  return COPSE_OK;
+}
+
+/* Trees of one phase, away from their roots. */
+static copse_status number_trees(const struct copse_schedule *s, const int *number,
+                                 struct copse_arena *arena, struct copse_numbering *out,
+                                 struct copse_err *err) {
+  bool reduce = !copse_collective_broadcasts(s->collective);
+  struct copse_schedule_tree *trees;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)s->n_trees, trees, err));
+  for (int i = 0; i < s->n_trees; i++) {
+    const struct copse_schedule_tree *from = &s->trees[i];
+    struct copse_schedule_tree *to = &trees[out->schedule.n_trees];
+    struct copse_schedule_edge *edges;
+    if ((from->phase == COPSE_PHASE_REDUCE) != reduce) continue;
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)from->n_edges, edges, err));
+    for (int e = 0; e < from->n_edges; e++)
+      COPSE_DO(copse_numbering_path(out, &from->edges[reduce ? from->n_edges - 1 - e : e], reduce,
+                                    number, arena, &edges[e], err));
+    *to = (struct copse_schedule_tree){.root = out->rank_of[number[s->rank_nodes[from->root]]],
+                                       .weight = from->weight,
+                                       .n_edges = from->n_edges,
+                                       .edges = edges};
+    out->schedule.n_trees++;
+  }
+  out->schedule.trees = trees;
+  return COPSE_OK;
+}
+
+copse_status copse_numbering_rotations(const struct copse_numbering *numbers,
+                                       const struct copse_permutation *from, int n,
+                                       const int *number, struct copse_arena *arena,
+                                       const struct copse_permutation **out,
+                                       struct copse_err *err) {
+  struct copse_permutation *to;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, to, err));
+  for (int g = 0; g < n; g++) {
+    int *image;
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)numbers->n_nodes, image, err));
+    for (int v = 0; v < numbers->n_nodes; v++)
+      image[number ? number[v] : v] = number ? number[from[g].image[v]] : from[g].image[v];
+    to[g] = (struct copse_permutation){.order = from[g].order, .image = image};
+  }
+  *out = to;
+  return COPSE_OK;
+}
+
+copse_status copse_numbering_make(const struct copse_schedule *from,
+                                  const struct copse_topology *healthy,
+                                  const struct copse_topology *topology, struct copse_arena *arena,
+                                  struct copse_numbering *out, bool *fits, struct copse_err *err) {
+  int *number;
+  *out = (struct copse_numbering){0};
+  COPSE_DO(number_nodes(healthy, topology, arena, out, err));
+  COPSE_DO(number_ranks(healthy, topology, arena, out, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)from->n_nodes, number, err));
+  *fits = from->n_nodes == out->n_nodes;
+  for (int v = 0; v < from->n_nodes && *fits; v++) {
+    int at = copse_topology_find(healthy, from->nodes[v]);
+    *fits = at >= 0;
+    if (*fits) number[v] = out->all_of[at];
+  }
+  if (!*fits) return COPSE_OK;
+  COPSE_DO(number_trees(from, number, arena, out, err));
+  out->schedule.n_rotations = from->n_rotations;
+  return copse_numbering_rotations(out, from->rotations, from->n_rotations, number, arena,
+                                   &out->schedule.rotations, err);
 }

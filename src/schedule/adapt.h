@@ -1,4 +1,5 @@
-/* A schedule and another topology: the choice of its ranks, and its image under a renaming. */
+/* A schedule and another topology: the choice of its ranks, its image under a renaming, and its
+ * numbers where parts are gone. */
 #pragma once
 
 #include "schedule/schedule.h"
@@ -59,3 +60,36 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
 copse_status copse_schedule_mend(struct copse_schedule *schedule,
                                  const struct copse_topology *topology, bool *mended,
                                  struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * A compact schedule by the nodes of `topology`, in which parts are gone of the one it was made
+ * for, those that are gone behind them; ranks likewise. Trees lead away from their roots: of an
+ * allreduce those that broadcast, a reduction's turned around.
+ */
+struct copse_numbering {
+  int n_nodes;     /* gone ones included */
+  int *healthy_of; /* [n_nodes] */
+  int *all_of;     /* [healthy nodes] */
+  int *rank_of;    /* [n_nodes] -1: a relay */
+  struct copse_schedule schedule;
+};
+
+/* *fits: the schedule is one of all nodes of `healthy`. The arena owns the arrays. COPSE_NOMEM;
+ * COPSE_INTERNAL where `topology` has a node that `healthy` lacks. */
+copse_status copse_numbering_make(const struct copse_schedule *from,
+                                  const struct copse_topology *healthy,
+                                  const struct copse_topology *topology, struct copse_arena *arena,
+                                  struct copse_numbering *out, bool *fits,
+                                  struct copse_err *err) COPSE_CHECKED;
+/* Copies of an edge, turned around or not, and of n rotations; `number` is what nodes become, or
+ * NULL: they are the numbering's. */
+copse_status copse_numbering_path(const struct copse_numbering *numbers,
+                                  const struct copse_schedule_edge *from, bool turn,
+                                  const int *number, struct copse_arena *arena,
+                                  struct copse_schedule_edge *to,
+                                  struct copse_err *err) COPSE_CHECKED;
+copse_status copse_numbering_rotations(const struct copse_numbering *numbers,
+                                       const struct copse_permutation *from, int n,
+                                       const int *number, struct copse_arena *arena,
+                                       const struct copse_permutation **out,
+                                       struct copse_err *err) COPSE_CHECKED;

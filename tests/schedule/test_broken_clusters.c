@@ -392,6 +392,33 @@ START_TEST(places_are_found_however_far_and_once_for_each_tree) {
 }
 END_TEST
 
+/* Hosts whose GPUs are joined by links, with a NIC for two of them: where a tree came in by the NIC
+ * that is down, what hung below that GPU comes in elsewhere and turns around, over several GPUs. */
+static const struct copse_fault linked[] = {
+    {"h2.nic1", {0, 1}}, {"h3.nic2", {1, 2}}, {"h5.nic0", {1, 4}}};
+
+/* Loop: linked. */
+START_TEST(hosts_of_linked_gpus_are_entered_anywhere) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *whole, *t;
+  struct copse_verify_report report;
+  struct copse_schedule *healthy, *s;
+  ASSERT_OK(copse_topology_load("topologies/frontier-x8.json", NULL, &whole, &err), &err);
+  ASSERT_OK(copse_topology_break(whole, "t.json", &linked[_i], 1, &t, &err), &err);
+  ASSERT_OK(solve_repaired(whole, NULL, COPSE_ALLGATHER, &healthy, &err), &err);
+  ASSERT_OK(solve_repaired(t, whole, COPSE_ALLGATHER, &s, &err), &err);
+  ck_assert(s->excepted);
+  ck_assert_int_le(copse_schedule_height(s), copse_schedule_height(healthy) + 4);
+  ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
+  ck_assert(report.optimal);
+  check_listed(s, t);
+  copse_schedule_free(s);
+  copse_schedule_free(healthy);
+  copse_topology_free(t);
+  copse_topology_free(whole);
+}
+END_TEST
+
 /* Whether a path crosses the cable between two nodes. */
 static bool crosses(const struct copse_schedule *s, const struct copse_schedule_edge *edge,
                     const char *a, const char *b) {
@@ -475,6 +502,8 @@ int main(void) {
                       N_REPAIRED);
   tcase_add_loop_test(tests, any_few_dead_parts_are_repaired, 0, 3);
   tcase_add_loop_test(tests, places_are_found_however_far_and_once_for_each_tree, 0, 2);
+  tcase_add_loop_test(tests, hosts_of_linked_gpus_are_entered_anywhere, 0,
+                      sizeof linked / sizeof *linked);
   suite_add_tcase(suite, tests);
   TCase *mended = tcase_create("mended");
   tcase_add_loop_test(mended, a_mended_schedule_is_right_and_only_what_was_hit_has_changed, 0,

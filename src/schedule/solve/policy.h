@@ -70,12 +70,15 @@
 #define COPSE_REPAIR_ENDS_AT_FIRST 32
 #define COPSE_REPAIR_ENDS 2048
 #define COPSE_REPAIR_BELOW 32
+/* Links of a way that leads into no other host, as a rule: over a switch inside, or a NIC of two
+ * GPUs. */
+#define COPSE_REPAIR_NEAR 2
 /* Trees times ranks of a healthy schedule that is repaired, of about 100 bytes each; of 1,024 ranks
  * a tree for each where no symmetries serve. */
 #define COPSE_REPAIR_MOST_VERTICES (1 << 22)
 /* By so many hops a repaired tree may be higher than the highest healthy one where another place
- * would be found, at first; and where some tree then finds none, since for its height another has
- * entered a host twice that has room for once: two of five such sets of dead parts need 3, one 4.
- */
+ * would be found, at first; one more each time where some tree then finds none, since for its
+ * height another has entered a host twice that has room for once: two of five such sets of dead
+ * parts need 3, one 4. */
 #define COPSE_REPAIR_HIGHER 2
 #define COPSE_REPAIR_HIGHEST 4

@@ -3,7 +3,7 @@
  * gone; ranks likewise. Trees lead away from their roots; a reduction's are turned around first and
  * last. A variant is a part of an image's trees with the same ranks moved.
  *
- * In this file: numbers, loads, who crosses a link, finding places, the whole.
+ * In this file: loads, who crosses a link, finding places, the whole.
  */
 #include "schedule/solve/repair.h"
 
@@ -12,6 +12,7 @@
 
 #include "base/graph.h"
 #include "base/types.h"
+#include "schedule/adapt.h"
 #include "schedule/images.h"
 #include "schedule/solve/policy.h"
 
@@ -30,9 +31,10 @@ struct variant {
   struct place *places;
 };
 
-/* A rank that another can hang on: its node in the image, its number and depth in the tree. */
+/* A rank that another can hang on: its node in the image, its number and depth in the tree, and how
+ * many links away it is. */
 struct end {
-  int node, rank, depth;
+  int node, rank, depth, away;
 };
 
 /* The way to a rank of a base tree. */
@@ -43,11 +45,8 @@ struct user {
 struct repairing {
   const struct copse_repair *from;
   const struct copse_topology *t;
-  struct copse_schedule base; /* trees and ranks of all; no changes */
-  int n_nodes;                /* gone ones included */
-  int *healthy_of;            /* [n_nodes] */
-  int *all_of;                /* [healthy nodes] */
-  int *rank_of;               /* [n_nodes] -1: a relay */
+  struct copse_numbering numbers;
+  struct copse_schedule base; /* of the numbers: trees and ranks of all; no changes */
   struct copse_images images;
   struct copse_base_tree *trees;   /* [base.n_trees] */
   int64_t *each, k;                /* [base.n_trees] equal trees of an image; in all for a root */
@@ -58,9 +57,9 @@ struct repairing {
   struct variant *variants;
   size_t n_variants, variants_capacity;
   struct copse_index_map of_image; /* variants by tree and image, the first */
-  int height, higher;       /* of the healthy trees; by how much others should not exceed it */
-  int *via, *stamp, *queue; /* [t->n_nodes] of searches */
-  int n_searches;
+  int height, higher; /* of the healthy trees; by how much others should not exceed it */
+  int *via, *stamp, *away, *queue; /* [t->n_nodes] of searches */
+  int n_searches, *up, *depth;     /* [n_ranks + n_absent] of a tree at hand */
   struct end *ends; /* [COPSE_REPAIR_ENDS] that the last search came upon, nearest first */
   int n_ends;
   struct copse_arena *arena;
@@ -69,122 +68,14 @@ struct repairing {
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-/* The broken topology's nodes, then the others. */
-static copse_status number_nodes(struct repairing *r) {
-  const struct copse_topology *healthy = r->from->healthy, *t = r->t;
-  size_t n = (size_t)healthy->n_nodes + (size_t)t->n_nodes;
-  COPSE_DO(COPSE_ARRAYS(r->arena, n, int, r->err, &r->healthy_of, &r->all_of, &r->rank_of));
-  for (int v = 0; v < healthy->n_nodes; v++) r->all_of[v] = -1;
-  for (int v = 0; v < t->n_nodes; v++) {
-    int from = copse_topology_find(healthy, t->nodes[v].id);
-    if (from < 0)
-      return copse_fail(r->err, COPSE_INTERNAL, "'%s' is new in the broken topology",
-                        t->nodes[v].id);
-    r->healthy_of[v] = from;
-    r->all_of[from] = v;
-  }
-  r->n_nodes = t->n_nodes;
-  for (int v = 0; v < healthy->n_nodes; v++) {
-    if (r->all_of[v] >= 0) continue;
-    r->all_of[v] = r->n_nodes;
-    r->healthy_of[r->n_nodes++] = v;
-  }
-  return COPSE_OK;
-}
-
-static copse_status number_ranks(struct repairing *r) {
-  const struct copse_topology *healthy = r->from->healthy, *t = r->t;
-  int *nodes, n = t->n_ranks;
-  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)healthy->n_ranks, nodes, r->err));
-  memcpy(nodes, t->rank_nodes, (size_t)n * sizeof *nodes);
-  for (int i = 0; i < healthy->n_ranks; i++) {
-    int v = r->all_of[healthy->rank_nodes[i]];
-    if (v >= t->n_nodes) nodes[n++] = v;
-  }
-  for (int v = 0; v < r->n_nodes; v++) r->rank_of[v] = -1;
-  for (int i = 0; i < n; i++) r->rank_of[nodes[i]] = i;
-  r->base.n_ranks = t->n_ranks;
-  r->base.n_absent = n - t->n_ranks;
-  r->base.rank_nodes = nodes;
-  r->base.n_nodes = r->n_nodes;
-  return COPSE_OK;
-}
-
-static copse_status number_path(const struct repairing *r, struct copse_arena *arena,
-                                const struct copse_schedule_edge *from, bool turn,
-                                const int *number, struct copse_schedule_edge *to) {
-  int *path, n = from->n_path;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, path, r->err));
-  for (int i = 0; i < n; i++) {
-    int v = from->path[turn ? n - 1 - i : i];
-    path[i] = number ? number[v] : v;
-  }
-  *to = (struct copse_schedule_edge){
-      .src = r->rank_of[path[0]], .dst = r->rank_of[path[n - 1]], .path = path, .n_path = n};
-  return COPSE_OK;
-}
-
-/* Trees of one phase, away from their roots. */
-static copse_status number_trees(struct repairing *r, const int *number) {
-  const struct copse_schedule *s = r->from->from;
-  bool reduce = !copse_collective_broadcasts(s->collective);
-  struct copse_schedule_tree *trees;
-  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)s->n_trees, trees, r->err));
-  for (int i = 0; i < s->n_trees; i++) {
-    const struct copse_schedule_tree *from = &s->trees[i];
-    struct copse_schedule_tree *to = &trees[r->base.n_trees];
-    struct copse_schedule_edge *edges;
-    if ((from->phase == COPSE_PHASE_REDUCE) != reduce) continue;
-    COPSE_DO(COPSE_ARRAY(r->arena, (size_t)from->n_edges, edges, r->err));
-    for (int e = 0; e < from->n_edges; e++)
-      COPSE_DO(number_path(r, r->arena, &from->edges[reduce ? from->n_edges - 1 - e : e], reduce,
-                           number, &edges[e]));
-    *to = (struct copse_schedule_tree){.root = r->rank_of[number[s->rank_nodes[from->root]]],
-                                       .weight = from->weight,
-                                       .n_edges = from->n_edges,
-                                       .edges = edges};
-    r->base.n_trees++;
-  }
-  r->base.trees = trees;
-  return COPSE_OK;
-}
-
-/* number NULL: as they are. */
-static copse_status copy_rotations(const struct repairing *r, const struct copse_permutation *from,
-                                   int n, const int *number, struct copse_arena *arena,
-                                   const struct copse_permutation **out) {
-  struct copse_permutation *to;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, to, r->err));
-  for (int g = 0; g < n; g++) {
-    int *image;
-    COPSE_DO(COPSE_ARRAY(arena, (size_t)r->n_nodes, image, r->err));
-    for (int v = 0; v < r->n_nodes; v++)
-      image[number ? number[v] : v] = number ? number[from[g].image[v]] : from[g].image[v];
-    to[g] = (struct copse_permutation){.order = from[g].order, .image = image};
-  }
-  *out = to;
-  return COPSE_OK;
-}
-
 /* *fits: the schedule is one of all nodes of the healthy topology. */
 static copse_status number_all(struct repairing *r, bool *fits) {
   const struct copse_schedule *s = r->from->from;
-  int *number;
-  COPSE_DO(number_nodes(r));
-  COPSE_DO(number_ranks(r));
-  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)s->n_nodes, number, r->err));
-  *fits = s->n_nodes == r->n_nodes;
-  for (int v = 0; v < s->n_nodes && *fits; v++) {
-    int at = copse_topology_find(r->from->healthy, s->nodes[v]);
-    *fits = at >= 0;
-    if (*fits) number[v] = r->all_of[at];
-  }
+  COPSE_DO(copse_numbering_make(s, r->from->healthy, r->t, r->arena, &r->numbers, fits, r->err));
   if (!*fits) return COPSE_OK;
-  COPSE_DO(number_trees(r, number));
-  COPSE_DO(copy_rotations(r, s->rotations, s->n_rotations, number, r->arena, &r->base.rotations));
-  r->base.n_rotations = s->n_rotations;
-  COPSE_DO(copse_images_make(r->base.rotations, s->n_rotations, r->n_nodes, r->arena, &r->images,
-                             r->err));
+  r->base = r->numbers.schedule;
+  COPSE_DO(copse_images_make(r->base.rotations, s->n_rotations, r->numbers.n_nodes, r->arena,
+                             &r->images, r->err));
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->trees, r->err));
   for (int i = 0; i < r->base.n_trees; i++) {
     COPSE_DO(copse_base_tree_make(&r->base, i, r->arena, &r->trees[i], r->err));
@@ -225,7 +116,8 @@ static int broken_link(const struct repairing *r, int src, int dst) {
 }
 
 static int healthy_link(const struct repairing *r, int src, int dst) {
-  return copse_topology_find_link(r->from->healthy, r->healthy_of[src], r->healthy_of[dst]);
+  return copse_topology_find_link(r->from->healthy, r->numbers.healthy_of[src],
+                                  r->numbers.healthy_of[dst]);
 }
 
 /* What all images put on links of the healthy topology, in trees, with a copy for each receiver.
@@ -248,8 +140,8 @@ static copse_status add_loads(struct repairing *r, struct copse_q *loads,
   for (int g = 0; g < r->images.n && *fits; g++) {
     const struct copse_permutation *rotation = &r->base.rotations[g];
     for (int e = 0; e < healthy->n_links && *fits; e++) {
-      image[e] = healthy_link(r, rotation->image[r->all_of[healthy->links[e].src]],
-                              rotation->image[r->all_of[healthy->links[e].dst]]);
+      image[e] = healthy_link(r, rotation->image[r->numbers.all_of[healthy->links[e].src]],
+                              rotation->image[r->numbers.all_of[healthy->links[e].dst]]);
       *fits = image[e] >= 0;
     }
     if (*fits) COPSE_DO(copse_sum_cycles(rotation->order, image, healthy->n_links, loads, r->err));
@@ -267,7 +159,8 @@ static copse_status find_room(struct repairing *r, bool *fits) {
   COPSE_DO(COPSE_ARRAYS(r->arena, (size_t)r->t->n_links, int64_t, r->err, &r->left, &r->capacity));
   COPSE_DO(copse_q_div((struct copse_q){r->k, 1}, r->from->optimum->x, &u, r->err));
   for (int e = 0; e < healthy->n_links && *fits; e++) {
-    int at = broken_link(r, r->all_of[healthy->links[e].src], r->all_of[healthy->links[e].dst]);
+    int at = broken_link(r, r->numbers.all_of[healthy->links[e].src],
+                         r->numbers.all_of[healthy->links[e].dst]);
     if (at < 0) continue;
     __int128 capacity = (__int128)r->from->network->links[at].capacity * u.num / u.den;
     r->capacity[at] = capacity > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)capacity;
@@ -372,8 +265,8 @@ static copse_status variants_of(struct repairing *r, int tree, int64_t number, i
   COPSE_DO(reserve(r, &v, r->base.n_absent + 2));
   for (int i = 0; i < r->base.n_absent; i++) {
     int node = r->base.rank_nodes[r->base.n_ranks + i];
-    v.moves[v.n] = (struct copse_moved){r->rank_of[copse_image_back(&r->images, &image, node)],
-                                        COPSE_IS_ABSENT};
+    v.moves[v.n] = (struct copse_moved){
+        r->numbers.rank_of[copse_image_back(&r->images, &image, node)], COPSE_IS_ABSENT};
     v.places[v.n++] = (struct place){.rank = r->base.n_ranks + i};
   }
   COPSE_DO(add_variant(r, v, first));
@@ -415,21 +308,22 @@ static copse_status detach(struct repairing *r, int index, int rank, int *at) {
   *at = v->n++;
   int node = copse_image_node(&r->images, &image, r->base.rank_nodes[rank]);
   v->moves[*at] = (struct copse_moved){rank, COPSE_HANGS_NOWHERE};
-  v->places[*at] = (struct place){.rank = r->rank_of[node]};
+  v->places[*at] = (struct place){.rank = r->numbers.rank_of[node]};
   return COPSE_OK;
 }
 
 /* ---- finding places ------------------------------------------------------------------------ */
 
-/* Backwards over links with room, through relays, from the node of what has moved: r->ends. Ranks
- * that hang nowhere don't count: of a root that sent to all by a dead NIC nearly all do. */
-static void search_back(struct repairing *r, const struct variant *v, int at, int most) {
+/* Backwards over links with room, through relays, from a node: r->ends, near ones only or all.
+ * Ranks that hang nowhere don't count: of a root that sent to all by a dead NIC nearly all do. */
+static void search_back(struct repairing *r, const struct variant *v, int node, bool near,
+                        int most) {
   struct copse_queue queue = {.items = r->queue};
   struct copse_image image = copse_image_of(&r->images, v->image);
-  int node = r->base.rank_nodes[v->places[at].rank];
   r->n_ends = 0;
   r->n_searches++;
   r->stamp[node] = r->n_searches;
+  r->away[node] = 0;
   copse_queue_push(&queue, node);
   while (!copse_queue_is_empty(&queue) && r->n_ends < most) {
     int b = copse_queue_pop(&queue);
@@ -438,13 +332,14 @@ static void search_back(struct repairing *r, const struct variant *v, int at, in
       if (r->left[e] <= 0 || r->stamp[a] == r->n_searches) continue;
       r->stamp[a] = r->n_searches;
       r->via[a] = e;
-      if (r->rank_of[a] < 0) {
-        copse_queue_push(&queue, a);
+      r->away[a] = r->away[b] + 1;
+      if (r->numbers.rank_of[a] < 0) {
+        if (!near || r->away[a] < COPSE_REPAIR_NEAR) copse_queue_push(&queue, a);
         continue;
       }
-      int rank = r->rank_of[copse_image_back(&r->images, &image, a)];
+      int rank = r->numbers.rank_of[copse_image_back(&r->images, &image, a)];
       int depth = copse_moved_depth(&r->trees[v->tree], v->moves, v->n, rank);
-      if (depth >= 0) r->ends[r->n_ends++] = (struct end){a, rank, depth};
+      if (depth >= 0) r->ends[r->n_ends++] = (struct end){a, rank, depth, r->away[a]};
     }
   }
 }
@@ -469,12 +364,6 @@ static copse_status take_way(struct repairing *r, int end, int node, int64_t mos
   return COPSE_OK;
 }
 
-static int way_length(const struct repairing *r, int end, int node) {
-  int n = 0;
-  for (int v = end; v != node; v = r->from->network->links[r->via[v]].dst) n++;
-  return n;
-}
-
 /*
  * Of the ends the one with the shortest way, so that nothing enters a host that can do without, and
  * of those the highest in the tree; where all make the tree too high, the highest. NULL: none.
@@ -483,30 +372,28 @@ static int way_length(const struct repairing *r, int end, int node) {
 static const struct end *choose_end(const struct repairing *r, const struct variant *v, int at,
                                     bool *low) {
   const struct end *best = NULL;
-  int node = r->base.rank_nodes[v->places[at].rank], best_length = 0;
   int most = r->height + r->higher - 1 -
              copse_moved_below(&r->trees[v->tree], v->moves, v->n, v->moves[at].rank);
   *low = true;
   for (const struct end *end = r->ends; end < r->ends + r->n_ends; end++) {
-    int length = way_length(r, end->node, node);
     bool fits = end->depth <= most;
     if (best && fits == *low) {
       if (!fits) continue;
-    } else if (best &&
-               (fits ? length > best_length || (length == best_length && end->depth >= best->depth)
-                     : end->depth >= best->depth)) {
+    } else if (best && (fits ? end->away > best->away ||
+                                   (end->away == best->away && end->depth >= best->depth)
+                             : end->depth >= best->depth)) {
       continue;
     }
     best = end;
-    best_length = length;
     *low = !fits;
   }
   return best;
 }
 
-/* Gives what hangs nowhere a place over links with room; *rest: a variant for the trees that there
- * was no room for, or -1. */
-static copse_status attach_free(struct repairing *r, int index, int at, int *rest, bool *done) {
+/* Gives what hangs nowhere a place over links with room, with `near` one by which the tree is not
+ * too high; *rest: a variant for the trees that there was no room for, or -1. */
+static copse_status attach_free(struct repairing *r, int index, int at, bool near, int *rest,
+                                bool *done) {
   struct variant *v = &r->variants[index];
   const struct end *end = NULL;
   int64_t amount;
@@ -514,12 +401,12 @@ static copse_status attach_free(struct repairing *r, int index, int at, int *res
   *rest = -1;
   for (int most = COPSE_REPAIR_ENDS_AT_FIRST;; most *= 8) {
     if (most > COPSE_REPAIR_ENDS) most = COPSE_REPAIR_ENDS;
-    search_back(r, v, at, most);
+    search_back(r, v, r->base.rank_nodes[v->places[at].rank], near, most);
     end = choose_end(r, v, at, &low);
     if (r->n_ends < most || most == COPSE_REPAIR_ENDS || !low) break;
   }
-  *done = end != NULL;
-  if (!end) return COPSE_OK;
+  *done = end && !(near && low);
+  if (!*done) return COPSE_OK;
   COPSE_DO(take_way(r, end->node, r->base.rank_nodes[v->places[at].rank], v->trees, &amount,
                     &v->places[at]));
   if (amount < v->trees) {
@@ -548,48 +435,122 @@ static void put_back(struct repairing *r, int index, int at, struct copse_moved 
   v->n--; /* it was the last */
 }
 
-/* A rank that hangs below `at` takes a place elsewhere, so that `at` can hang on it. */
-static copse_status attach_below(struct repairing *r, int index, int at, int *rest, bool *done) {
+static int depth_of(const struct repairing *r, const struct variant *v, int rank) {
+  return copse_moved_depth(&r->trees[v->tree], v->moves, v->n, rank);
+}
+
+/* Another place for a rank that hangs somewhere, or with `lower` nearer to the root, while trees
+ * that there is no room for stay; *done: it has one, else nothing has changed. */
+static copse_status try_moving(struct repairing *r, int index, int rank, bool lower, bool near,
+                               bool *done) {
+  int before = find_move(&r->variants[index], rank), moved, rest;
+  int depth = depth_of(r, &r->variants[index], rank);
+  struct copse_moved move = {0};
+  struct place place = {0};
+  if (before >= 0) {
+    move = r->variants[index].moves[before];
+    place = r->variants[index].places[before];
+  }
+  COPSE_DO(detach(r, index, rank, &moved));
+  COPSE_DO(attach_free(r, index, moved, near, &rest, done));
+  if (lower && rest >= 0) put_back(r, rest, moved, move, place, before >= 0);
+  if (*done && (!lower || depth_of(r, &r->variants[index], rank) < depth)) return COPSE_OK;
   struct variant *v = &r->variants[index];
-  const struct copse_base_tree *tree = &r->trees[v->tree];
-  int n = 0, below[COPSE_REPAIR_BELOW];
+  if (*done) give_path(r, v->places[moved].path, v->places[moved].n_path, v->trees);
+  put_back(r, index, moved, move, place, before >= 0);
   *done = false;
-  *rest = -1;
-  v->moves[at].up = tree->root; /* as if it hung there: what hangs below it does too */
-  search_back(r, v, at, COPSE_REPAIR_ENDS_AT_FIRST);
-  v->moves[at].up = COPSE_HANGS_NOWHERE;
-  for (int i = 0; i < r->n_ends && n < COPSE_REPAIR_BELOW; i++)
-    if (r->ends[i].rank != v->moves[at].rank) below[n++] = r->ends[i].rank;
-  for (int i = 0; i < n && !*done; i++) {
-    int before = find_move(&r->variants[index], below[i]), moved;
-    struct copse_moved move = {0};
-    struct place place = {0};
-    if (before >= 0) {
-      move = r->variants[index].moves[before];
-      place = r->variants[index].places[before];
+  return COPSE_OK;
+}
+
+/* A rank that hangs below `at` takes a place elsewhere, the nearest that can, so that `at` can hang
+ * on it, or what lies between does first. */
+static copse_status attach_below(struct repairing *r, int index, int at, bool near, bool *done) {
+  int n = 1, below[COPSE_REPAIR_BELOW] = {r->variants[index].moves[at].rank};
+  *done = false;
+  for (int i = 0; i < n; i++) {
+    if (i > 0) COPSE_DO(try_moving(r, index, below[i], false, near, done));
+    if (*done) return COPSE_OK;
+    struct variant *v = &r->variants[index];
+    struct copse_image image = copse_image_of(&r->images, v->image);
+    v->moves[at].up =
+        r->trees[v->tree].root; /* as if it hung there: what hangs below it does too */
+    search_back(r, v, copse_image_node(&r->images, &image, r->base.rank_nodes[below[i]]), near,
+                COPSE_REPAIR_ENDS_AT_FIRST);
+    v->moves[at].up = COPSE_HANGS_NOWHERE;
+    for (int e = 0; e < r->n_ends && n < COPSE_REPAIR_BELOW; e++) {
+      int known = 0, rank = r->ends[e].rank;
+      while (known < n && below[known] != rank) known++;
+      if (known == n && depth_of(r, v, rank) < 0) below[n++] = rank;
     }
-    COPSE_DO(detach(r, index, below[i], &moved));
-    COPSE_DO(attach_free(r, index, moved, rest, done));
-    if (!*done) put_back(r, index, moved, move, place, before >= 0);
   }
   return COPSE_OK;
 }
 
-/* Everything of a variant that hangs nowhere; those split off come later in the list. */
+/* Finds places for what hangs nowhere: for all that has a near one, or for the first that has any.
+ */
+static copse_status settle_some(struct repairing *r, int index, bool near, bool *moving,
+                                bool *settled) {
+  *moving = false;
+  *settled = true;
+  for (int at = 0; at < r->variants[index].n; at++) {
+    int rest;
+    bool done = false;
+    if (r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE) continue;
+    if (near || !*moving) COPSE_DO(attach_free(r, index, at, near, &rest, &done));
+    if (!done && (near || !*moving)) COPSE_DO(attach_below(r, index, at, near, &done));
+    *moving = *moving || done;
+    *settled = *settled && r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE;
+  }
+  return COPSE_OK;
+}
+
+/* Everything of a variant that hangs nowhere; those split off come later in the list. Whatever has
+ * come into a host serves all there: another way in is another tree's. */
 static copse_status settle(struct repairing *r, int index, bool *settled) {
-  bool moving = true;
+  bool moving = true, near = false;
   *settled = false;
-  while (moving && !*settled) {
-    moving = false;
-    *settled = true;
-    for (int at = 0; at < r->variants[index].n; at++) {
-      int rest;
-      bool done;
-      if (r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE) continue;
-      COPSE_DO(attach_free(r, index, at, &rest, &done));
-      if (!done) COPSE_DO(attach_below(r, index, at, &rest, &done));
-      moving = moving || done;
-      *settled = *settled && r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE;
+  while (!*settled && (moving || near)) {
+    near = !near || moving;
+    COPSE_DO(settle_some(r, index, near, &moving, settled));
+  }
+  return COPSE_OK;
+}
+
+/* ---- lower --------------------------------------------------------------------------------- */
+
+/* The deepest rank of a tree that is too high; -1: it is not. r->up becomes where each rank hangs.
+ * O(ranks) */
+static int find_deep(struct repairing *r, const struct variant *v) {
+  const struct copse_base_tree *tree = &r->trees[v->tree];
+  int deepest = r->height + r->higher, rank = -1, *up = r->up, *depth = r->depth;
+  memcpy(up, tree->up, (size_t)tree->n * sizeof *up);
+  for (int i = 0; i < tree->n; i++) depth[i] = -1;
+  depth[tree->root] = 0;
+  for (int i = 0; i < v->n; i++) {
+    up[v->moves[i].rank] = v->moves[i].up;
+    if (v->moves[i].up == COPSE_IS_ABSENT) depth[v->moves[i].rank] = 0;
+  }
+  for (int i = 0; i < tree->n; i++) {
+    int n = 0, known = i;
+    for (; depth[known] < 0; known = up[known]) n++;
+    n += depth[known];
+    if (n > deepest) {
+      deepest = n;
+      rank = i;
+    }
+    for (int at = i; depth[at] < 0; at = up[at]) depth[at] = n--;
+  }
+  return rank;
+}
+
+/* As long as a tree is too high and some rank above its deepest one has room nearer to the root. */
+static copse_status lower_variant(struct repairing *r, int index) {
+  bool done = true;
+  for (int rank; done && (rank = find_deep(r, &r->variants[index])) >= 0;) {
+    done = false;
+    while (!done && rank != r->trees[r->variants[index].tree].root) {
+      COPSE_DO(try_moving(r, index, rank, true, false, &done));
+      rank = r->up[rank];
     }
   }
   return COPSE_OK;
@@ -632,6 +593,7 @@ static copse_status detach_users(struct repairing *r, int src, int dst, int link
 static copse_status settle_all(struct repairing *r, bool *made) {
   *made = true;
   for (size_t v = 0; v < r->n_variants && *made; v++) COPSE_DO(settle(r, (int)v, made));
+  for (size_t v = 0; v < r->n_variants && *made; v++) COPSE_DO(lower_variant(r, (int)v));
   return COPSE_OK;
 }
 
@@ -639,7 +601,8 @@ static copse_status settle_all(struct repairing *r, bool *made) {
 static copse_status repair_all(struct repairing *r, bool *made) {
   const struct copse_topology *healthy = r->from->healthy;
   for (int e = 0; e < healthy->n_links; e++) {
-    int src = r->all_of[healthy->links[e].src], dst = r->all_of[healthy->links[e].dst];
+    int src = r->numbers.all_of[healthy->links[e].src],
+        dst = r->numbers.all_of[healthy->links[e].dst];
     if (broken_link(r, src, dst) < 0) COPSE_DO(detach_users(r, src, dst, -1));
   }
   for (int e = 0; e < r->t->n_links; e++)
@@ -660,7 +623,10 @@ static copse_status prepare(struct repairing *r, bool *fits) {
   COPSE_DO(list_users(r));
   COPSE_DO(copse_links_by_destination(r->from->network, r->arena, &r->entering, r->err));
   COPSE_DO(COPSE_ARRAY(r->arena, COPSE_REPAIR_ENDS, r->ends, r->err));
-  return COPSE_ARRAYS(r->arena, (size_t)t->n_nodes, int, r->err, &r->via, &r->stamp, &r->queue);
+  COPSE_DO(
+      COPSE_ARRAYS(r->arena, (size_t)r->from->healthy->n_ranks, int, r->err, &r->up, &r->depth));
+  return COPSE_ARRAYS(r->arena, (size_t)t->n_nodes, int, r->err, &r->via, &r->stamp, &r->away,
+                      &r->queue);
 }
 
 /* ---- what was made ------------------------------------------------------------------------- */
@@ -670,14 +636,14 @@ COPSE_ORDER(by_image, struct copse_schedule_change, COPSE_UP(tree) ?: COPSE_UP(i
 static copse_status keep_nodes(struct repairing *r, struct copse_schedule *s) {
   const char **ids;
   int *ranks, n = r->base.n_ranks + r->base.n_absent;
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)r->n_nodes, ids, r->err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)r->numbers.n_nodes, ids, r->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, ranks, r->err));
-  for (int v = 0; v < r->n_nodes; v++)
-    COPSE_DO(
-        copse_arena_text(&s->arena, r->from->healthy->nodes[r->healthy_of[v]].id, &ids[v], r->err));
+  for (int v = 0; v < r->numbers.n_nodes; v++)
+    COPSE_DO(copse_arena_text(&s->arena, r->from->healthy->nodes[r->numbers.healthy_of[v]].id,
+                              &ids[v], r->err));
   memcpy(ranks, r->base.rank_nodes, (size_t)n * sizeof *ranks);
   s->nodes = ids;
-  s->n_nodes = r->n_nodes;
+  s->n_nodes = r->numbers.n_nodes;
   s->rank_nodes = ranks;
   s->n_absent = r->base.n_absent;
   return COPSE_OK;
@@ -693,8 +659,8 @@ static copse_status keep_trees(struct repairing *r, bool reduce, struct copse_sc
     int n = from->n_edges;
     COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, edges, r->err));
     for (int e = 0; e < n; e++)
-      COPSE_DO(
-          number_path(r, &s->arena, &from->edges[reduce ? n - 1 - e : e], reduce, NULL, &edges[e]));
+      COPSE_DO(copse_numbering_path(&r->numbers, &from->edges[reduce ? n - 1 - e : e], reduce, NULL,
+                                    &s->arena, &edges[e], r->err));
     *to = (struct copse_schedule_tree){.root = from->root,
                                        .phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
                                        .n_edges = n,
@@ -716,7 +682,8 @@ static copse_status keep_changes(struct repairing *r, bool reduce, int first,
     COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)v->n, edges, r->err));
     for (int m = r->base.n_absent; m < v->n; m++) {
       struct copse_schedule_edge way = {.path = v->places[m].path, .n_path = v->places[m].n_path};
-      COPSE_DO(number_path(r, &s->arena, &way, reduce, NULL, &edges[n++]));
+      COPSE_DO(
+          copse_numbering_path(&r->numbers, &way, reduce, NULL, &s->arena, &edges[n++], r->err));
     }
     struct copse_schedule_change *to = &changes[s->n_changes++];
     *to = (struct copse_schedule_change){
@@ -751,7 +718,8 @@ static copse_status keep(struct repairing *r, struct copse_schedule *s) {
   struct copse_schedule_change *changes;
   COPSE_DO(keep_nodes(r, s));
   s->n_rotations = r->base.n_rotations;
-  COPSE_DO(copy_rotations(r, r->base.rotations, s->n_rotations, NULL, &s->arena, &s->rotations));
+  COPSE_DO(copse_numbering_rotations(&r->numbers, r->base.rotations, s->n_rotations, NULL,
+                                     &s->arena, &s->rotations, r->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, 2 * (size_t)r->base.n_trees, trees, r->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, 2 * r->n_variants, changes, r->err));
   s->trees = trees;
@@ -788,7 +756,8 @@ static copse_status try_height(const struct copse_repair *repair, int higher,
 
 copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
                                 bool *made, struct copse_err *err) {
-  COPSE_DO(try_height(repair, COPSE_REPAIR_HIGHER, schedule, made, err));
-  if (!*made) COPSE_DO(try_height(repair, COPSE_REPAIR_HIGHEST, schedule, made, err));
+  *made = false;
+  for (int higher = COPSE_REPAIR_HIGHER; higher <= COPSE_REPAIR_HIGHEST && !*made; higher++)
+    COPSE_DO(try_height(repair, higher, schedule, made, err));
   return !*made || schedule->n_rotations > 0 ? COPSE_OK : copse_schedule_expand(schedule, err);
 }

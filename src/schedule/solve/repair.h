@@ -24,10 +24,14 @@ struct copse_repair {
  * A tree of the healthy schedule serves as it is unless it crosses a link that is gone, or one of
  * more load than is left of it. There the rank beyond hangs nowhere; it takes the shortest way over
  * links that have room from the highest rank of its tree around it, or if there is none, a rank
- * that hangs below it does, and it hangs on that:
+ * that hangs below it does, and it hangs on that, over others that turn around likewise:
  *
  *     nic 3 of host B is down    ... > A3 ==x==> B3 > B1       B1 had hung on B3:
  *                                ... > A1 -----> B1 > B3       now B3 hangs on B1
+ *
+ * Places inside the host come first: what has come in serves all there, and another way in is
+ * another tree's. In the end ranks of trees that are too high move nearer to their roots, over what
+ * room is left.
  *
  * The optimum is no matter of trust: trees are held against the capacities that reach it, and
  * whoever reads the schedule adds them up again. That they are found is a heuristic. It is local:

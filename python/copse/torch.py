@@ -41,6 +41,7 @@ import hashlib
 import json
 import os
 import queue
+import re
 import shutil
 import socket
 import statistics
@@ -1013,6 +1014,14 @@ class ProcessGroupCopse(dist.ProcessGroup):
                     if r not in said and self.store.check(["failed/%d" % r]):
                         said[r] = bytes(self.store.get("failed/%d" % r)).decode()
                 time.sleep(0.02)
+            silent = [str(r) for r in range(self._n) if r not in said]
+            named = re.search(r"rank (\d+) does not answer", text)
+            if silent and named and int(named[1]) in said:
+                # UCX: a rank that is killed while it writes to another's shared memory leaves that one
+                # without any message, and it blames the rank that it waits for
+                text = ("copse: rank %s does not answer, by messages or in the store, within the group's "
+                        "timeout of %g s: dead, stopped, or not in the same call" %
+                        (", ".join(silent), self._seconds))
             if len(set(said.values())) > 1:
                 text += "; calls that differ: " + ", ".join(
                     "rank %d in call %s" % (r, said[r]) for r in sorted(said))
@@ -1425,7 +1434,8 @@ class ProcessGroupCopse(dist.ProcessGroup):
                 self._call("copse_all_to_all", source.data_ptr(), into.data_ptr(), number // n,
                            kind, self._comm, None)
             _put(output, into)
-        return self._submit(_said("all_to_all_single", whole), run, [output], opts)
+        split = ["split"] if output_sizes or input_sizes else []  # sizes may differ, as shapes may
+        return self._submit(_said("all_to_all_single", whole, *split), run, [output], opts)
 
     alltoall_base = all_to_all_single
 

@@ -138,7 +138,7 @@ def run(case, first=None, second=None, odd=1):
         elif case == "recv" and rank == 0:
             dist.recv(torch.empty(2), 1)
         elif case == "recv":
-            time.sleep(7)
+            time.sleep(LIMIT + 2)
     except dist.DistBackendError as why:
         say("rank %d after %.1f s: %s" % (rank, time.time() - begun, why))
         time.sleep(2)  # as above

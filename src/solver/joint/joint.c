@@ -389,6 +389,7 @@ static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *
   const struct copse_q rate = out->rate;
   *done = false;
   for (int round = 0; round < COPSE_WHOLE_LIMITED_ROUNDS; round++) {
+    if (copse_lp_rows(s->lp) > COPSE_WHOLE_LIMITED_ROWS * s->n_columns) break;
     if (!copse_lp_solve(s->lp)) break;
     if (copse_lp_objective(s->lp) < copse_q_to_double(rate) * (1 - COPSE_WHOLE_ROUNDING)) break;
     take_values(s);

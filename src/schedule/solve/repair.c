@@ -57,9 +57,11 @@ struct repairing {
   struct variant *variants;
   size_t n_variants, variants_capacity;
   struct copse_index_map of_image; /* variants by tree and image, the first */
+  int64_t last_image;              /* that lost a way over a link with too much */
   int height, higher; /* of the healthy trees; by how much others should not exceed it */
   int *via, *stamp, *away, *queue; /* [t->n_nodes] of searches */
   int n_searches, *up, *depth;     /* [n_ranks + n_absent] of a tree at hand */
+  int *search_up, *search_depth;   /* likewise, while one searches */
   struct end *ends; /* [COPSE_REPAIR_ENDS] that the last search came upon, nearest first */
   int n_ends;
   struct copse_arena *arena;
@@ -314,12 +316,38 @@ static copse_status detach(struct repairing *r, int index, int rank, int *at) {
 
 /* ---- finding places ------------------------------------------------------------------------ */
 
+static int depth_of(const struct repairing *r, const struct variant *v, int rank) {
+  return copse_moved_depth(&r->trees[v->tree], v->moves, v->n, rank);
+}
+
+/* Where each rank of a variant hangs and how deep, -1: below what hangs nowhere, or absent.
+ * O(ranks) */
+static void find_depths(const struct repairing *r, const struct variant *v, int *up, int *depth) {
+  const struct copse_base_tree *tree = &r->trees[v->tree];
+  const int unknown = -2;
+  memcpy(up, tree->up, (size_t)tree->n * sizeof *up);
+  for (int i = 0; i < tree->n; i++) depth[i] = unknown;
+  depth[tree->root] = 0;
+  for (int i = 0; i < v->n; i++) {
+    up[v->moves[i].rank] = v->moves[i].up;
+    if (v->moves[i].up < 0) depth[v->moves[i].rank] = -1;
+  }
+  for (int i = 0; i < tree->n; i++) {
+    int n = 0, known = i;
+    for (; depth[known] == unknown; known = up[known]) n++;
+    bool hangs = depth[known] >= 0;
+    n += depth[known];
+    for (int at = i; depth[at] == unknown; at = up[at]) depth[at] = hangs ? n-- : -1;
+  }
+}
+
 /* Backwards over links with room, through relays, from a node: r->ends, near ones only or all.
  * Ranks that hang nowhere don't count: of a root that sent to all by a dead NIC nearly all do. */
 static void search_back(struct repairing *r, const struct variant *v, int node, bool near,
                         int most) {
   struct copse_queue queue = {.items = r->queue};
   struct copse_image image = copse_image_of(&r->images, v->image);
+  int n_looked = 0;
   r->n_ends = 0;
   r->n_searches++;
   r->stamp[node] = r->n_searches;
@@ -338,7 +366,10 @@ static void search_back(struct repairing *r, const struct variant *v, int node, 
         continue;
       }
       int rank = r->numbers.rank_of[copse_image_back(&r->images, &image, a)];
-      int depth = copse_moved_depth(&r->trees[v->tree], v->moves, v->n, rank);
+      if (n_looked++ == COPSE_REPAIR_ENDS_AT_FIRST)
+        find_depths(r, v, r->search_up, r->search_depth);
+      int depth =
+          n_looked > COPSE_REPAIR_ENDS_AT_FIRST ? r->search_depth[rank] : depth_of(r, v, rank);
       if (depth >= 0) r->ends[r->n_ends++] = (struct end){a, rank, depth, r->away[a]};
     }
   }
@@ -435,10 +466,6 @@ static void put_back(struct repairing *r, int index, int at, struct copse_moved 
   v->n--; /* it was the last */
 }
 
-static int depth_of(const struct repairing *r, const struct variant *v, int rank) {
-  return copse_moved_depth(&r->trees[v->tree], v->moves, v->n, rank);
-}
-
 /* Another place for a rank that hangs somewhere, or with `lower` nearer to the root, while trees
  * that there is no room for stay; *done: it has one, else nothing has changed. */
 static copse_status try_moving(struct repairing *r, int index, int rank, bool lower, bool near,
@@ -487,8 +514,8 @@ static copse_status attach_below(struct repairing *r, int index, int at, bool ne
 }
 
 /* Finds places for what hangs nowhere: for all that has a near one, or for the first that has any.
- */
-static copse_status settle_some(struct repairing *r, int index, bool near, bool *moving,
+ * `turn`: what hangs below may take a place first. */
+static copse_status settle_some(struct repairing *r, int index, bool near, bool turn, bool *moving,
                                 bool *settled) {
   *moving = false;
   *settled = true;
@@ -497,7 +524,7 @@ static copse_status settle_some(struct repairing *r, int index, bool near, bool 
     bool done = false;
     if (r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE) continue;
     if (near || !*moving) COPSE_DO(attach_free(r, index, at, near, &rest, &done));
-    if (!done && (near || !*moving)) COPSE_DO(attach_below(r, index, at, near, &done));
+    if (!done && turn && (near || !*moving)) COPSE_DO(attach_below(r, index, at, near, &done));
     *moving = *moving || done;
     *settled = *settled && r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE;
   }
@@ -505,41 +532,33 @@ static copse_status settle_some(struct repairing *r, int index, bool near, bool 
 }
 
 /* Everything of a variant that hangs nowhere; those split off come later in the list. Whatever has
- * come into a host serves all there: another way in is another tree's. */
+ * come into a host serves all there: another way in is another tree's. Where many ways are lost,
+ * near places for what hangs below are sought before anything comes from afar alone: to seek them
+ * again after each such way takes the square of the ways lost. */
 static copse_status settle(struct repairing *r, int index, bool *settled) {
-  bool moving = true, near = false;
+  bool moving = true, near = false, first = true;
   *settled = false;
   while (!*settled && (moving || near)) {
     near = !near || moving;
-    COPSE_DO(settle_some(r, index, near, &moving, settled));
+    first = first && near;
+    bool turn = first || !near || r->variants[index].n <= COPSE_REPAIR_FEW;
+    COPSE_DO(settle_some(r, index, near, turn, &moving, settled));
   }
   return COPSE_OK;
 }
 
 /* ---- lower --------------------------------------------------------------------------------- */
 
-/* The deepest rank of a tree that is too high; -1: it is not. r->up becomes where each rank hangs.
- * O(ranks) */
+/* The deepest rank of a tree that is too high; -1: it is not. r->up and r->depth are set. O(ranks)
+ */
 static int find_deep(struct repairing *r, const struct variant *v) {
-  const struct copse_base_tree *tree = &r->trees[v->tree];
-  int deepest = r->height + r->higher, rank = -1, *up = r->up, *depth = r->depth;
-  memcpy(up, tree->up, (size_t)tree->n * sizeof *up);
-  for (int i = 0; i < tree->n; i++) depth[i] = -1;
-  depth[tree->root] = 0;
-  for (int i = 0; i < v->n; i++) {
-    up[v->moves[i].rank] = v->moves[i].up;
-    if (v->moves[i].up == COPSE_IS_ABSENT) depth[v->moves[i].rank] = 0;
-  }
-  for (int i = 0; i < tree->n; i++) {
-    int n = 0, known = i;
-    for (; depth[known] < 0; known = up[known]) n++;
-    n += depth[known];
-    if (n > deepest) {
-      deepest = n;
+  int deepest = r->height + r->higher, rank = -1;
+  find_depths(r, v, r->up, r->depth);
+  for (int i = 0; i < r->trees[v->tree].n; i++)
+    if (r->depth[i] > deepest) {
+      deepest = r->depth[i];
       rank = i;
     }
-    for (int at = i; depth[at] < 0; at = up[at]) depth[at] = n--;
-  }
   return rank;
 }
 
@@ -559,9 +578,12 @@ static copse_status lower_variant(struct repairing *r, int index) {
 /* ---- the whole ----------------------------------------------------------------------------- */
 
 /* What crosses the link loses its way there: all of it, or of a link that is there as much as it is
- * over its capacity. */
+ * over its capacity. The image that crossed the link before is looked at first, since neighbouring
+ * links are crossed by neighbouring images. */
 static copse_status detach_users(struct repairing *r, int src, int dst, int link) {
-  for (int64_t i = 0; i < r->images.n_images && (link < 0 || r->left[link] < 0); i++) {
+  int64_t n = r->images.n_images, start = link < 0 ? 0 : r->last_image;
+  for (int64_t step = 0; step < n && (link < 0 || r->left[link] < 0); step++) {
+    int64_t i = (start + step) % n;
     struct copse_image image = copse_image_of(&r->images, i);
     int from = healthy_link(r, copse_image_back(&r->images, &image, src),
                             copse_image_back(&r->images, &image, dst));
@@ -584,6 +606,7 @@ static copse_status detach_users(struct repairing *r, int src, int dst, int link
         if (link >= 0 && -r->left[link] < r->variants[v].trees)
           COPSE_DO(split_variant(r, v, -r->left[link], &rest));
         COPSE_DO(detach(r, v, user.rank, &at));
+        r->last_image = i;
       }
     }
   }
@@ -623,8 +646,8 @@ static copse_status prepare(struct repairing *r, bool *fits) {
   COPSE_DO(list_users(r));
   COPSE_DO(copse_links_by_destination(r->from->network, r->arena, &r->entering, r->err));
   COPSE_DO(COPSE_ARRAY(r->arena, COPSE_REPAIR_ENDS, r->ends, r->err));
-  COPSE_DO(
-      COPSE_ARRAYS(r->arena, (size_t)r->from->healthy->n_ranks, int, r->err, &r->up, &r->depth));
+  COPSE_DO(COPSE_ARRAYS(r->arena, (size_t)r->from->healthy->n_ranks, int, r->err, &r->up, &r->depth,
+                        &r->search_up, &r->search_depth));
   return COPSE_ARRAYS(r->arena, (size_t)t->n_nodes, int, r->err, &r->via, &r->stamp, &r->away,
                       &r->queue);
 }

@@ -549,8 +549,7 @@ static copse_status settle(struct repairing *r, int index, bool *settled) {
 
 /* ---- lower --------------------------------------------------------------------------------- */
 
-/* The deepest rank of a tree that is too high; -1: it is not. r->up and r->depth are set. O(ranks)
- */
+/* The deepest rank of a tree that is too high; -1: it is not. Sets r->up and r->depth. */
 static int find_deep(struct repairing *r, const struct variant *v) {
   int deepest = r->height + r->higher, rank = -1;
   find_depths(r, v, r->up, r->depth);

@@ -293,7 +293,7 @@ START_TEST(anothers_block_is_refused) {
     for (uint32_t block = 0; block < 2; block++)
       copy(b, worker, piece, pb_input(r, 0), pb_output(r, block), 0);
   }
-  expect_refuted(b, "rank 0, block 1, piece 0, chunk 0 of 1: ends with block 0, piece 0");
+  expect_refuted(b, "rank 0, block 1, piece 0, chunk 0 of 5: ends with block 0, piece 0");
 }
 END_TEST
 

@@ -203,29 +203,32 @@ struct link {
 };
 
 /* Whens that balance for every number of chunks, if each comes with the same. */
-static struct sync random_sync(uint64_t *state, uint32_t channel) {
+static struct sync random_sync(uint64_t *state, uint32_t channel, bool plain) {
   static const enum copse_plan_when pairs[][2] = {{COPSE_WHEN_ALWAYS, COPSE_WHEN_ALWAYS},
                                                   {COPSE_WHEN_ALWAYS, COPSE_WHEN_ALWAYS},
                                                   {COPSE_WHEN_ALWAYS, COPSE_WHEN_ALWAYS},
                                                   {COPSE_WHEN_FIRST, COPSE_WHEN_FIRST},
                                                   {COPSE_WHEN_LAST, COPSE_WHEN_LAST},
+                                                  {COPSE_WHEN_BEFORE_FIFO, COPSE_WHEN_AFTER_FIFO},
+                                                  {COPSE_WHEN_BEFORE_FIFO, COPSE_WHEN_AFTER_FIFO},
                                                   {COPSE_WHEN_FIRST, COPSE_WHEN_LAST},
-                                                  {COPSE_WHEN_BEFORE_FIFO, COPSE_WHEN_AFTER_FIFO},
-                                                  {COPSE_WHEN_BEFORE_FIFO, COPSE_WHEN_AFTER_FIFO},
                                                   {COPSE_WHEN_BEFORE_FIFO, COPSE_WHEN_BEFORE_FIFO},
                                                   {COPSE_WHEN_AFTER_FIFO, COPSE_WHEN_AFTER_FIFO},
                                                   {COPSE_WHEN_AFTER_FIFO, COPSE_WHEN_BEFORE_FIFO}};
-  int64_t which = copse_test_random_int(state, 0, sizeof pairs / sizeof *pairs - 1);
+  int64_t most = plain ? 6 : sizeof pairs / sizeof *pairs - 1;
+  int64_t which = copse_test_random_int(state, 0, most);
   return (struct sync){pairs[which][0], pairs[which][1], copse_test_random_int(state, 0, 7) > 0,
                        copse_test_random_int(state, 0, 7) > 0, channel};
 }
 
 /* Several syncs on one or two channels: random ones or, often, most of those of which signals pile
- * up where no other guard is (see signals_that_pile_up_are_refuted). */
-static struct link random_link(struct plan_builder *b, uint64_t *state, uint32_t from,
-                               uint32_t to) {
+ * up where no other guard is (see signals_that_pile_up_are_refuted). `plain`: on two or three,
+ * credits on one of them, and nothing piles up. */
+static struct link random_link(struct plan_builder *b, uint64_t *state, uint32_t from, uint32_t to,
+                               bool plain) {
   struct link link = {.n = (int)copse_test_random_int(state, 1, 4)};
-  uint32_t channels[2] = {pb_channel(b, from, to), pb_channel(b, from, to)};
+  uint32_t channels[3] = {pb_channel(b, from, to), pb_channel(b, from, to),
+                          pb_channel(b, from, to)};
   const struct sync piles[] = {
       {COPSE_WHEN_ALWAYS, COPSE_WHEN_ALWAYS, true, true, channels[0]},
       {COPSE_WHEN_ALWAYS, COPSE_WHEN_ALWAYS, true, true, channels[0]},
@@ -233,13 +236,15 @@ static struct link random_link(struct plan_builder *b, uint64_t *state, uint32_t
       {COPSE_WHEN_BEFORE_FIFO, COPSE_WHEN_BEFORE_FIFO, true, true, channels[1]},
       {COPSE_WHEN_AFTER_FIFO, COPSE_WHEN_AFTER_FIFO, true, true, channels[1]}};
   for (int i = 0; i < link.n; i++)
-    link.syncs[i] = random_sync(state, channels[copse_test_random_int(state, 0, 5) == 0]);
-  if (copse_test_random_int(state, 0, 1) == 0) return link;
+    link.syncs[i] = random_sync(state, channels[copse_test_random_int(state, 0, 5) == 0], plain);
+  for (int i = 0; plain && i < link.n; i++)
+    if (link.syncs[i].wait == COPSE_WHEN_AFTER_FIFO) link.syncs[i].channel = channels[2];
+  if (plain || copse_test_random_int(state, 0, 1) == 0) return link;
   link.n = 0;
   for (size_t i = 0; i < sizeof piles / sizeof *piles; i++)
     if (copse_test_random_int(state, 0, 9) > 0) link.syncs[link.n++] = piles[i];
   if (copse_test_random_int(state, 0, 2) == 0)
-    link.syncs[link.n++] = random_sync(state, channels[copse_test_random_int(state, 0, 1)]);
+    link.syncs[link.n++] = random_sync(state, channels[copse_test_random_int(state, 0, 1)], false);
   return link;
 }
 
@@ -255,8 +260,9 @@ static void waits(struct plan_builder *b, uint32_t w, const struct link *link, b
 }
 
 /* A chain from rank 0 with puts, or towards it over scratch with credits: random links for the
- * data, and back for the credits; plain ones say who has entered and that all is there. */
-static struct copse_plan *random_plan(uint64_t *state) {
+ * data, and back for the credits; others say who has entered and, but for some plain plans, that
+ * all is there. `irregular`: besides, two workers do nothing but make the plan irregular. */
+static struct copse_plan *random_plan(uint64_t *state, bool plain, bool irregular) {
   bool reduce = copse_test_random_int(state, 0, 1) == 1;
   uint32_t n = (uint32_t)copse_test_random_int(state, 2, 3);
   struct plan_builder *b = pb_new(reduce ? COPSE_REDUCE : COPSE_BROADCAST, n, 0);
@@ -266,10 +272,10 @@ static struct copse_plan *random_plan(uint64_t *state) {
   for (uint32_t r = 0; r < n; r++) w[r] = pb_worker(b, r);
   for (uint32_t r = 0; r + 1 < n; r++) { /* between r and r + 1 */
     uint32_t from = w[reduce ? r + 1 : r], to = w[reduce ? r : r + 1];
-    data[r] = random_link(b, state, from, to);
+    data[r] = random_link(b, state, from, to, plain);
     credit[r] = (struct link){.n = 0};
     greet[r] = pb_channel(b, to, from);
-    if (reduce) credit[r] = random_link(b, state, to, from);
+    if (reduce) credit[r] = random_link(b, state, to, from, plain);
     if (reduce) region[r] = pb_region(b, r, piece);
   }
   for (uint32_t r = 0; r < n; r++) {
@@ -294,6 +300,11 @@ static struct copse_plan *random_plan(uint64_t *state) {
     if (out) waits(b, w[r], &credit[o], false);
     if (in) waits(b, w[r], &data[i], false);
   }
+  if (irregular) {
+    uint32_t from = pb_worker(b, n - 1), channel = pb_channel(b, from, pb_worker(b, n - 1));
+    pb_signal(b, from, channel, COPSE_WHEN_AFTER_FIFO);
+    pb_wait(b, from + 1, channel, COPSE_WHEN_AFTER_FIFO);
+  }
   return pb_finish(b);
 }
 
@@ -302,7 +313,7 @@ START_TEST(what_is_proved_goes_right_with_any_number_of_chunks) {
   int proved = 0, irregular = 0;
   for (int i = 0; i < 1000; i++) {
     struct copse_err err = COPSE_ERR_INIT;
-    struct copse_plan *plan = random_plan(&state);
+    struct copse_plan *plan = random_plan(&state, false, false);
     bool regular;
     if (is_proved(plan)) {
       ASSERT_OK(copse_plan_is_regular(plan, &regular, &err), &err);
@@ -314,6 +325,34 @@ START_TEST(what_is_proved_goes_right_with_any_number_of_chunks) {
   }
   ck_assert_int_gt(irregular, 10);
   ck_assert_int_gt(proved - irregular, 10);
+}
+END_TEST
+
+/* Of a regular plan the proof follows two numbers of chunks, of the same plan with two workers more
+ * that make it irregular all numbers, with all that is in memory: it must say the same. */
+START_TEST(few_numbers_of_chunks_say_what_all_say) {
+  uint64_t state = (uint64_t)_i + 77;
+  int proved = 0, refuted = 0;
+  for (int i = 0; i < 2000; i++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    uint64_t again = state;
+    struct copse_plan *plan = random_plan(&state, true, false);
+    struct copse_plan *longer = random_plan(&again, true, true);
+    bool regular, irregular;
+    ASSERT_OK(copse_plan_is_regular(plan, &regular, &err), &err);
+    ASSERT_OK(copse_plan_is_regular(longer, &irregular, &err), &err);
+    ck_assert(!irregular);
+    if (regular) {
+      bool right = is_proved(plan);
+      ck_assert_msg(right == is_proved(longer), "plan %d: %s by few numbers of chunks only", i,
+                    right ? "proved" : "refuted");
+      *(right ? &proved : &refuted) += 1;
+    }
+    pb_free(plan);
+    pb_free(longer);
+  }
+  ck_assert_int_gt(proved, 50);
+  ck_assert_int_gt(refuted, 50);
 }
 END_TEST
 
@@ -374,7 +413,113 @@ START_TEST(signals_that_pile_up_are_refuted) {
 }
 END_TEST
 
-/* Plans of trees, rings and direct exchange are regular: four numbers of chunks prove them. */
+/* The root of two or three ranks writes all outputs, and tells. */
+static void put_and_tell(struct plan_builder *b, uint32_t n) {
+  pb_move(b, 0, pb_piece(b, 0, 1, 1, 1), 0);
+  pb_src(b, pb_input(0, 0));
+  for (uint32_t r = 0; r < n; r++) pb_dst(b, pb_output(r, 0));
+  for (uint32_t r = 1; r < n; r++) {
+    uint32_t data = pb_channel(b, 0, r);
+    pb_signal(b, 0, data, COPSE_WHEN_ALWAYS);
+    pb_wait(b, r, data, COPSE_WHEN_ALWAYS);
+  }
+}
+
+static struct plan_builder *broadcast_of(uint32_t n) {
+  struct plan_builder *b = pb_new(COPSE_BROADCAST, n, 0);
+  for (uint32_t r = 0; r < n; r++) pb_worker(b, r);
+  return b;
+}
+
+/* `right`: numbers of chunks with which nothing goes wrong. */
+static void expect_refuted(struct plan_builder *b, const uint32_t *right, int n, const char *part) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_proof_report report;
+  struct copse_plan *plan = pb_finish(b);
+  for (uint64_t seed = 0; seed < 40; seed++)
+    for (int i = 0; i < n; i++) ck_assert_ptr_null(execute(plan, right[i], false, seed));
+  ASSERT_OK(copse_plan_validate(plan, "plan", &err), &err);
+  ASSERT_FAILS(copse_prove_plan(plan, "plan", &report, &err), COPSE_REFUTED, &err, part);
+  pb_free(plan);
+}
+
+/* One chunk is the first and the last: two workers then wait for one another. */
+START_TEST(a_ring_of_waits_in_one_chunk_is_refuted) {
+  struct plan_builder *b = broadcast_of(2);
+  uint32_t greet = pb_channel(b, 1, 0), a = pb_worker(b, 0), c = pb_worker(b, 1);
+  uint32_t there = pb_channel(b, a, c), back = pb_channel(b, c, a);
+  static const uint32_t right[] = {2, 3, 4, 5, 6, 9};
+  pb_signal(b, 1, greet, COPSE_WHEN_FIRST);
+  pb_wait(b, 0, greet, COPSE_WHEN_FIRST);
+  put_and_tell(b, 2);
+  pb_wait(b, a, back, COPSE_WHEN_LAST);
+  pb_signal(b, a, there, COPSE_WHEN_FIRST);
+  pb_wait(b, c, there, COPSE_WHEN_FIRST);
+  pb_signal(b, c, back, COPSE_WHEN_LAST);
+  expect_refuted(b, right, 6, "deadlock");
+}
+END_TEST
+
+/* Rank 1 says in every chunk that it has entered, which the root hears after it has written. */
+START_TEST(an_entry_known_from_the_second_chunk_on_is_refuted) {
+  struct plan_builder *b = broadcast_of(2);
+  uint32_t greet = pb_channel(b, 1, 0);
+  pb_signal(b, 1, greet, COPSE_WHEN_ALWAYS);
+  put_and_tell(b, 2);
+  pb_wait(b, 0, greet, COPSE_WHEN_ALWAYS);
+  expect_refuted(b, NULL, 0, "output[0] of rank 1 is written before its rank has entered");
+}
+END_TEST
+
+/* Rank 1 signals to the root for the last chunk, then that rank 2 has entered. Where the first is
+ * the last chunk, the root takes the one for the other. */
+START_TEST(signals_out_of_order_in_one_chunk_are_refuted) {
+  struct plan_builder *b = broadcast_of(3);
+  uint32_t greet = pb_channel(b, 2, 1), both = pb_channel(b, 1, 0);
+  static const uint32_t right[] = {2, 3, 4, 5, 6, 9};
+  pb_signal(b, 2, greet, COPSE_WHEN_FIRST);
+  pb_signal(b, 1, both, COPSE_WHEN_LAST);
+  pb_wait(b, 1, greet, COPSE_WHEN_FIRST);
+  pb_signal(b, 1, both, COPSE_WHEN_FIRST);
+  pb_wait(b, 0, both, COPSE_WHEN_FIRST);
+  put_and_tell(b, 3);
+  pb_wait(b, 0, both, COPSE_WHEN_LAST);
+  expect_refuted(b, right, 6,
+                 "chunk 0 of 1: output[0] of rank 2 is written before its rank has entered");
+}
+END_TEST
+
+/* With two slots, what was read in the first chunk is told after it, all else in the last chunk
+ * before it: chunk 3 of 5 writes over what chunk 1 need not have read. */
+START_TEST(credits_for_the_ends_alone_are_refuted) {
+  struct plan_builder *b = pb_new(COPSE_REDUCE, 2, 0);
+  uint32_t piece = pb_piece(b, 0, 1, 1, 1), w0 = pb_worker(b, 0), w1 = pb_worker(b, 1);
+  uint32_t greet = pb_channel(b, w0, w1), start = pb_channel(b, w0, w1),
+           end = pb_channel(b, w0, w1), data = pb_channel(b, w1, w0),
+           region = pb_region(b, 0, piece);
+  static const uint32_t right[] = {1, 2, 3, 4};
+  pb_header(b)->fifo = 2;
+  pb_signal(b, w0, greet, COPSE_WHEN_FIRST);
+  pb_signal(b, w0, end, COPSE_WHEN_LAST);
+  pb_wait(b, w0, data, COPSE_WHEN_ALWAYS);
+  pb_move(b, w0, piece, COPSE_MOVE_FINAL);
+  pb_src(b, pb_input(0, 0));
+  pb_src(b, pb_scratch(0, region));
+  pb_dst(b, pb_output(0, 0));
+  pb_signal(b, w0, start, COPSE_WHEN_FIRST);
+  pb_wait(b, w1, greet, COPSE_WHEN_FIRST);
+  pb_wait(b, w1, end, COPSE_WHEN_LAST);
+  pb_move(b, w1, piece, 0);
+  pb_src(b, pb_input(1, 0));
+  pb_dst(b, pb_scratch(0, region));
+  pb_signal(b, w1, data, COPSE_WHEN_ALWAYS);
+  pb_wait(b, w1, start, COPSE_WHEN_FIRST);
+  expect_refuted(b, right, 4,
+                 "chunk 3 of 5: scratch[0] of rank 0 is written while it may still be used");
+}
+END_TEST
+
+/* Plans of trees, rings and direct exchange are regular: two numbers of chunks prove them. */
 START_TEST(textbook_plans_are_regular) {
   for (int c = 0; c <= COPSE_ALLTOALL; c++) {
     struct copse_err err = COPSE_ERR_INIT;
@@ -395,7 +540,13 @@ int main(void) {
   TCase *tc = tcase_create("all");
   tcase_set_timeout(tc, 240);
   tcase_add_test(tc, signals_that_pile_up_are_refuted);
+  tcase_add_test(tc, a_ring_of_waits_in_one_chunk_is_refuted);
+  tcase_add_test(tc, an_entry_known_from_the_second_chunk_on_is_refuted);
+  tcase_add_test(tc, signals_out_of_order_in_one_chunk_are_refuted);
+  tcase_add_test(tc, credits_for_the_ends_alone_are_refuted);
   tcase_add_test(tc, textbook_plans_are_regular);
+  tcase_add_loop_test(tc, few_numbers_of_chunks_say_what_all_say, 0,
+                      COPSE_TEST_SWEEPS ? 100 : COPSE_TEST_UP_TO(4, 1));
   tcase_add_loop_test(tc, what_is_proved_goes_right_with_any_number_of_chunks, 0,
                       COPSE_TEST_SWEEPS ? 100 : COPSE_TEST_UP_TO(4, 1));
   suite_add_tcase(suite, tc);

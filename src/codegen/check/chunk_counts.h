@@ -18,19 +18,23 @@
  *   forget nothing, and the signals under way were sent later. Knowledge of later events is that of
  *   n - 1 at the chunk before.
  *
- * A regular plan: 1, 2, f + 1 and f + 3. Here every MOVE is for every chunk; a channel has as many
- * signals as waits for every, the first and the last chunk; and credits, which are signalled while
- * f chunks follow and waited for f chunks later, share a channel with nothing but earlier signals
- * for the first chunk. So a wait takes a signal of its own chunk or, a credit, of f chunks before.
- * - Within a chunk only "first" and "last" matter, as credits order nothing there: first and last
- * at once (n = 1), first, last, and neither (n = f + 3). That decides on rings of waits, on
- * results, and on the order within a chunk. A rank's entry must be known at the first chunk.
- * - Slots: chunks c and c + f are ordered by paths within c..c + f, whose inner chunks are neither
- *   first nor last. c is the first chunk or not, c + f the last or not: n = f + 1 and, for the
- * three others, n = f + 3, where c is 0, 1 and 2.
- * - Knowledge at the end of a write of the last chunk but one needs the rest of that chunk, the
- * last one, and no credit but for f = 1: n = f + 3. Of an earlier one there is at least as much; of
- * the first chunk, n = 2 without credits and n = f + 1 with them.
+ * A regular plan: 1, for rings of waits alone, and f + 3, whose chunks 2 to f need no look at
+ * memory. Here every MOVE is for every chunk. A channel's signals and waits stand in the same
+ * order: those for the first chunk, for every chunk, for the last; as many of each. Credits, which
+ * are signalled while f chunks follow and waited for f chunks later, share a channel with nothing
+ * but earlier signals for the first chunk. So the j-th signal of a kind in a chunk is taken by the
+ * j-th wait of this kind in the same chunk or, a credit, f chunks on, whatever n is. Further
+ * signals only add to the order, so what holds where the fewest run holds elsewhere:
+ * - Within a chunk credits order nothing. An inner chunk has the fewest signals. It decides on
+ * results and on the order within a chunk. A rank's entry is known by signals for the first and for
+ * every chunk, and is asked for there: chunk 0 of f + 3, which is not the last.
+ * - Rings of waits lie within a chunk, which is first and last (n = 1), first, last, or neither.
+ * - Slots: chunks c and c + f are ordered by paths within c..c + f. The fewest signals are there
+ * where c is not the first and c + f not the last chunk: chunks 1 and f + 1. No credit from between
+ * is back by then, and those of chunk c are.
+ * - What is known at the end of an access in the last chunk needs the rest of that chunk, and no
+ *   credit: chunk f + 2, which is not the first. The same operation's accesses in chunks before are
+ *   known with it.
  */
 #pragma once
 
@@ -40,16 +44,23 @@
 /* How many operations a channel has, by whether they wait and by when. */
 struct copse_channel_uses {
   uint32_t n[2][COPSE_WHEN_LAST + 1];
-  bool late_first; /* a signal for the first chunk after a credit */
+  bool disordered; /* not: for the first chunk, for every one or as credits, for the last */
 };
+
+static inline void copse_channel_use(struct copse_channel_uses *u, bool waits, uint8_t when) {
+  const uint32_t *n = u->n[waits];
+  bool every = n[COPSE_WHEN_ALWAYS] > 0 || (!waits && n[COPSE_WHEN_BEFORE_FIFO] > 0);
+  bool first = when == COPSE_WHEN_FIRST, last = when == COPSE_WHEN_LAST;
+  if ((first && every) || (!last && n[COPSE_WHEN_LAST] > 0)) u->disordered = true;
+  u->n[waits][when]++;
+}
 
 static inline bool copse_channel_is_regular(const struct copse_channel_uses *u) {
   const uint32_t *signals = u->n[0], *waits = u->n[1];
   bool credits = signals[COPSE_WHEN_BEFORE_FIFO] > 0;
   if (signals[COPSE_WHEN_AFTER_FIFO] > 0 || waits[COPSE_WHEN_BEFORE_FIFO] > 0) return false;
-  if (credits && (signals[COPSE_WHEN_ALWAYS] > 0 || signals[COPSE_WHEN_LAST] > 0 || u->late_first))
-    return false;
-  return signals[COPSE_WHEN_BEFORE_FIFO] == waits[COPSE_WHEN_AFTER_FIFO] &&
+  if (credits && (signals[COPSE_WHEN_ALWAYS] > 0 || signals[COPSE_WHEN_LAST] > 0)) return false;
+  return !u->disordered && signals[COPSE_WHEN_BEFORE_FIFO] == waits[COPSE_WHEN_AFTER_FIFO] &&
          signals[COPSE_WHEN_ALWAYS] == waits[COPSE_WHEN_ALWAYS] &&
          signals[COPSE_WHEN_FIRST] == waits[COPSE_WHEN_FIRST] &&
          signals[COPSE_WHEN_LAST] == waits[COPSE_WHEN_LAST];
@@ -65,11 +76,7 @@ static inline copse_status copse_plan_is_regular(const struct copse_plan *plan, 
     const struct copse_plan_op *op = &plan->ops[i];
     if (op->kind == COPSE_OP_MOVE && op->when != COPSE_WHEN_ALWAYS) return COPSE_OK;
     if (op->kind == COPSE_OP_MOVE) continue;
-    struct copse_channel_uses *u = &uses[op->channel];
-    if (op->kind == COPSE_OP_SIGNAL && op->when == COPSE_WHEN_FIRST &&
-        u->n[0][COPSE_WHEN_BEFORE_FIFO] > 0)
-      u->late_first = true;
-    u->n[op->kind == COPSE_OP_WAIT][op->when]++;
+    copse_channel_use(&uses[op->channel], op->kind == COPSE_OP_WAIT, op->when);
   }
   for (uint32_t i = 0; i < plan->header.n_channels; i++)
     if (!copse_channel_is_regular(&uses[i])) return COPSE_OK;
@@ -80,6 +87,10 @@ static inline copse_status copse_plan_is_regular(const struct copse_plan *plan, 
 /* The number of chunks to try after n, 0 to start; 0: no more. */
 static inline uint32_t copse_next_chunks(uint32_t n, uint32_t fifo, bool regular) {
   if (!regular) return n <= 3 * fifo ? n + 1 : 0;
-  if (n < 2) return n + 1;
-  return n < fifo + 1 ? fifo + 1 : n < fifo + 3 ? fifo + 3 : 0;
+  return n == 0 ? 1 : n == 1 ? fifo + 3 : 0;
+}
+
+/* Whether what is in memory matters in this chunk of n; else order alone does. */
+static inline bool copse_chunk_has_memory(uint32_t chunk, uint32_t n, uint32_t fifo, bool regular) {
+  return !regular || (n > 1 && (chunk < 2 || chunk > fifo));
 }

@@ -178,7 +178,8 @@ struct proof {
   struct notified *notified;
   /* out of place and, but for an alltoall, in place: one order of operations, followed in both */
   struct copse_memory memories[2];
-  struct copse_memory *memory, *memories_end; /* the one at hand */
+  size_t n_memories;
+  struct copse_memory *memory, *memories_end; /* the one at hand; none in some chunks */
   bool regular;                               /* see chunk_counts.h */
   uint32_t chunks, chunk;       /* that all workers are at: none waits for a later one */
   struct copse_cursor *cursors; /* [n_workers] */
@@ -646,7 +647,9 @@ static copse_status start_chunk(struct proof *p) {
  * waits could reach over more chunks than are tried here. */
 static copse_status run_chunk(struct proof *p, uint32_t chunk) {
   uint32_t n = p->plan->header.n_workers;
+  bool memory = copse_chunk_has_memory(chunk, p->chunks, p->plan->header.fifo, p->regular);
   p->chunk = chunk;
+  p->memories_end = p->memories + (memory ? p->n_memories : 0);
   COPSE_DO(in_each(p, start_chunk));
   p->n_done = 0;
   p->n_ready = n;
@@ -667,6 +670,7 @@ static copse_status prove_run(struct proof *p, uint32_t chunks) {
   COPSE_DO(in_each(p, start_memory));
   memset(p->waiting, 0, p->plan->header.n_workers * sizeof *p->waiting);
   for (uint32_t chunk = 0; chunk < chunks; chunk++) COPSE_DO(run_chunk(p, chunk));
+  p->memories_end = p->memories + p->n_memories;
   COPSE_DO(check_balance(p));
   COPSE_DO(in_each(p, check_all_settled));
   return check_notified(p->notified, p->label, p->err);
@@ -682,7 +686,8 @@ static copse_status map_memory(struct proof *p) {
 static copse_status prove_runs(struct proof *p, struct copse_proof_report *report) {
   const struct copse_plan_header *h = &p->plan->header;
   /* NCCL has no alltoall in place: a block would be overwritten before it is sent */
-  p->memories_end = p->memories + (h->collective == COPSE_ALLTOALL ? 1 : 2);
+  p->n_memories = h->collective == COPSE_ALLTOALL ? 1 : 2;
+  p->memories_end = p->memories + p->n_memories;
   p->chunk = 0;
   p->chunks = 1;
   COPSE_DO(in_each(p, map_memory));
@@ -775,6 +780,7 @@ copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
   COPSE_DO(check_room(&p));
   COPSE_DO(check_channels(&p));
   COPSE_DO(copse_plan_is_regular(plan, &p.regular, err));
+  p.regular &= plan->header.protocol != COPSE_PROTOCOL_LOW_LATENCY;
   COPSE_DO(copse_multisets_new((int)plan->header.n_ranks, &p.sets, err));
   COPSE_DO(COPSE_ARRAY(arena, plan->header.n_ranks, p.singles, err));
   for (uint32_t r = 0; r < plan->header.n_ranks; r++)
@@ -787,6 +793,6 @@ copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
   COPSE_DO(COPSE_ARRAY(arena, n, p.ready, err));
   COPSE_DO(COPSE_ARRAY(arena, n, p.waiting, err));
   COPSE_DO(prove_runs(&p, report));
-  report->operations = p.executed * (uint64_t)(p.memories_end - p.memories);
+  report->operations = p.executed;
   return COPSE_OK;
 }

@@ -443,9 +443,10 @@ check-gpu bench-gpu gpu gpu-first:
 	$(Q)scripts/run_gpu $@
 .PHONY: gpu-plans gpu-programs check-gpu bench-gpu gpu gpu-first
 
-# Plans over MPI beside Open MPI's own collectives, between hosts made of network namespaces.
-$(OBJ)/tests/bench/bench_mpi.o: CPPFLAGS += $(MPI_CFLAGS)
-$(OUT)/bench/bench_mpi: $(OBJ)/tests/bench/bench_mpi.o $(OUT)/libcopse.a $(OUT)/libcopse-mpi.so
+# Plans over MPI and UCX beside Open MPI's own collectives, between hosts made of network namespaces.
+$(OBJ)/tests/bench/bench_mpi.o: CPPFLAGS += $(MPI_CFLAGS) $(if $(HAVE_UCX),-DCOPSE_HAVE_UCX)
+$(OUT)/bench/bench_mpi: $(OBJ)/tests/bench/bench_mpi.o $(OUT)/libcopse.a $(OUT)/libcopse-mpi.so \
+                        $(if $(HAVE_UCX),$(OUT)/libcopse-ucx.so)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-rpath,'$$ORIGIN/..' -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS) $(MPI_LIBS)

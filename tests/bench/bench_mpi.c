@@ -1,9 +1,9 @@
 /*
  * copse's plans beside MPI's own collectives, in one job over the same links, turn about:
  * `bench_mpi allgather|allreduce FOLDER MIN MAX FACTOR RUNS` under mpirun; FOLDER has the plan. A
- * line for each run: bytes, microseconds of copse and of MPI, elements in which the results differ.
- * Each counts until the last rank is done. scripts/bench_mpi makes hosts, plans, medians and the
- * table.
+ * line for each run: bytes, microseconds of copse over MPI, of copse over UCX (0: built without)
+ * and of MPI, elements in which the results differ. Each counts until the last rank is done.
+ * scripts/bench_mpi makes hosts, plans, medians and the table.
  *
  * `bench_mpi pairs STEPS RUNS BYTES...`: what messages from rank to rank take, before. STEPS as
  * 1,2,4: a rank's partners are that far away, up or down, one after the other as in the steps of
@@ -22,6 +22,9 @@
  * COMMAND: nobody looks at links. scripts/demo_repair makes hosts and cuts a link.
  */
 #include "copse/mpi.h"
+#ifdef COPSE_HAVE_UCX
+#include "copse/ucx.h"
+#endif
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -37,11 +40,14 @@
 #define TIMEOUT_SECONDS 120
 #define MOST_RUNS 1000
 
+/* What does a collective: copse over a wire, or MPI itself. */
+enum { OVER_MPI, OVER_UCX, MPI, N_WAYS };
+
 struct bench {
-  copse_comm *comm;
+  copse_comm *comm[N_WAYS]; /* NULL for MPI, and where copse was built without UCX */
   int rank, n;
   bool reduces;
-  float *in, *out[2]; /* copse's, MPI's */
+  float *in, *out[N_WAYS];
 };
 
 static void die(const char *fmt, ...) {
@@ -69,29 +75,30 @@ static float *new_floats(size_t n) {
 static void fill(struct bench *b, size_t in_count, size_t out_count, int seed) {
   for (size_t i = 0; i < in_count; i++)
     b->in[i] = (float)((i * 7 + (size_t)b->rank * 13 + (size_t)seed) % 1021);
-  for (int k = 0; k < 2; k++) memset(b->out[k], 0xff, out_count * sizeof(float));
+  for (int k = 0; k < N_WAYS; k++) memset(b->out[k], 0xff, out_count * sizeof(float));
 }
 
-static void call(struct bench *b, bool mpi, size_t count) {
+static void call(struct bench *b, int way, size_t count) {
   int code = MPI_SUCCESS;
-  if (!mpi && b->reduces)
-    ok(copse_all_reduce(b->in, b->out[0], count, COPSE_FLOAT, COPSE_SUM, b->comm, NULL));
-  else if (!mpi)
-    ok(copse_all_gather(b->in, b->out[0], count, COPSE_FLOAT, b->comm, NULL));
+  float *out = b->out[way];
+  copse_comm *comm = b->comm[way];
+  if (way != MPI && b->reduces)
+    ok(copse_all_reduce(b->in, out, count, COPSE_FLOAT, COPSE_SUM, comm, NULL));
+  else if (way != MPI)
+    ok(copse_all_gather(b->in, out, count, COPSE_FLOAT, comm, NULL));
   else if (b->reduces)
-    code = MPI_Allreduce(b->in, b->out[1], (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    code = MPI_Allreduce(b->in, out, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   else
-    code = MPI_Allgather(b->in, (int)count, MPI_FLOAT, b->out[1], (int)count, MPI_FLOAT,
-                         MPI_COMM_WORLD);
+    code = MPI_Allgather(b->in, (int)count, MPI_FLOAT, out, (int)count, MPI_FLOAT, MPI_COMM_WORLD);
   if (code != MPI_SUCCESS) die("MPI: error %d", code);
 }
 
 /* Microseconds until the last rank is done. */
-static double time_call(struct bench *b, bool mpi, size_t count) {
+static double time_call(struct bench *b, int way, size_t count) {
   double took, slowest;
   MPI_Barrier(MPI_COMM_WORLD);
   double start = MPI_Wtime();
-  call(b, mpi, count);
+  call(b, way, count);
   took = 1e6 * (MPI_Wtime() - start);
   MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return slowest;
@@ -113,20 +120,26 @@ static void run_size(struct bench *b, size_t bytes, int runs, bool warm) {
   size_t count = bytes / sizeof(float) / parts, out_count = count * parts;
   if (count == 0 || count > INT32_MAX) die("%zu bytes: too few or too many", bytes);
   b->in = new_floats(count);
-  for (int k = 0; k < 2; k++) b->out[k] = new_floats(out_count);
+  for (int k = 0; k < N_WAYS; k++) b->out[k] = new_floats(out_count);
   for (int run = warm ? 0 : -1; run < runs; run++) {
     long long wrong = 0, all_wrong = 0;
-    double took[2];
+    double took[N_WAYS] = {0};
     fill(b, count, out_count, run + 1);
-    for (int mpi = 0; mpi < 2; mpi++) took[mpi] = time_call(b, mpi, count);
-    for (size_t i = 0; i < out_count; i++) wrong += b->out[0][i] != b->out[1][i];
+    for (int way = 0; way < N_WAYS; way++) {
+      if (way != MPI && !b->comm[way]) continue;
+      took[way] = time_call(b, way, count);
+    }
+    for (int way = 0; way < MPI; way++)
+      for (size_t i = 0; b->comm[way] && i < out_count; i++)
+        wrong += b->out[way][i] != b->out[MPI][i];
     MPI_Reduce(&wrong, &all_wrong, 1, MPI_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     if (b->rank == 0 && (run >= 0 || all_wrong > 0))
-      printf("%zu %.0f %.0f %lld\n", out_count * sizeof(float), took[0], took[1], all_wrong);
+      printf("%zu %.0f %.0f %.0f %lld\n", out_count * sizeof(float), took[OVER_MPI], took[OVER_UCX],
+             took[MPI], all_wrong);
     fflush(stdout);
   }
   free(b->in);
-  for (int k = 0; k < 2; k++) free(b->out[k]);
+  for (int k = 0; k < N_WAYS; k++) free(b->out[k]);
 }
 
 /* ---- from rank to rank ------------------------------------------------------------------- */
@@ -442,9 +455,35 @@ static void run_repair(int rank, int n, char **argv) {
   free(data);
 }
 
-int main(int argc, char **argv) {
-  struct bench b = {.comm = NULL};
+/* ---- collectives -------------------------------------------------------------------------- */
+
+static void load(copse_comm *comm, const char *folder) {
   int loaded = 0;
+  ok(copse_comm_set_timeout(comm, TIMEOUT_SECONDS));
+  ok(copse_comm_load_plans(comm, folder, &loaded));
+  if (loaded == 0) die("no plan for this number of ranks in %s", folder);
+}
+
+#ifdef COPSE_HAVE_UCX
+static copse_status gather(void *context, const void *mine, void *all, size_t n) {
+  (void)context;
+  bool failed = MPI_Allgather(mine, (int)n, MPI_BYTE, all, (int)n, MPI_BYTE, MPI_COMM_WORLD);
+  return failed ? COPSE_DEVICE : COPSE_OK;
+}
+
+static void join_over_ucx(struct bench *b, const char *folder) {
+  copse_bootstrap bootstrap = {.all_gather = gather};
+  ok(copse_comm_init_ucx(&b->comm[OVER_UCX], b->n, b->rank, &bootstrap));
+  load(b->comm[OVER_UCX], folder);
+}
+#else
+static void join_over_ucx(struct bench *b, const char *folder) {
+  (void)b, (void)folder;
+}
+#endif
+
+int main(int argc, char **argv) {
+  struct bench b = {.comm = {NULL}};
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &b.n);
@@ -470,14 +509,14 @@ int main(int argc, char **argv) {
   size_t most = strtoull(argv[4], NULL, 10), factor = strtoull(argv[5], NULL, 10);
   int runs = number_of(argv[6], "RUNS", MOST_RUNS);
   if (factor < 2) die("FACTOR from 2");
-  ok(copse_comm_init_mpi(&b.comm, MPI_COMM_WORLD));
-  ok(copse_comm_set_timeout(b.comm, TIMEOUT_SECONDS));
-  ok(copse_comm_load_plans(b.comm, argv[2], &loaded));
-  if (loaded == 0) die("no plan for %d ranks in %s", b.n, argv[2]);
+  ok(copse_comm_init_mpi(&b.comm[OVER_MPI], MPI_COMM_WORLD));
+  load(b.comm[OVER_MPI], argv[2]);
+  join_over_ucx(&b, argv[2]);
   size_t least = strtoull(argv[3], NULL, 10);
   for (size_t bytes = least; bytes <= most; bytes *= factor)
     run_size(&b, bytes, runs, bytes > least);
-  ok(copse_comm_destroy(b.comm));
+  for (int way = 0; way < MPI; way++)
+    if (b.comm[way]) ok(copse_comm_destroy(b.comm[way]));
   MPI_Finalize();
   return 0;
 }

@@ -103,7 +103,7 @@ static void reset_notified(struct notified *notified) {
     uint32_t rank = notified->plan->workers[w].rank;
     of_worker(notified, w)[rank / 64] |= (uint64_t)1 << (rank % 64);
   }
-  for (uint32_t r = 0; r < h->n_regions; r++) notified->writer[r] = NOBODY;
+  memset(notified->writer, 0xff, h->n_regions * sizeof *notified->writer); /* NOBODY */
 }
 
 /* The worker writes a region's packets; `entered`: it knows by signals that the region's rank

@@ -4,7 +4,8 @@
  *
  * A tree grows breadth-first: from the first vertex that has a way left over relays to the nearest
  * terminals that the tree lacks. A cut that the tree is in is not entered again unless it can spare
- * that, and a path that enters a cut ends in it:
+ * that, and a path that enters a cut ends in it. Once the tree is in all cuts, and has all terminals
+ * that no cut holds, level 0 looks at no relay outside of them:
  *
  *      x > leaf > [ nic > gpu ]       taken: enters host [ ] once and ends there
  *      x > leaf > [ nic > nic' ] > y  not taken: passes through
@@ -42,6 +43,7 @@ struct grower {
   struct copse_cuts cuts;         /* slack: how much may enter again, as a later resort */
   bool *is_terminal, *in_tree;    /* [n_nodes] */
   unsigned char *touched;         /* [cuts.n] the tree is in the cut already */
+  int n_reached; /* terminals among the nodes before it are in the tree or in a touched cut */
   int64_t *exits; /* [cuts.n] what is left of the links out of it: cuts with more are entered
                      first. NULL: in the order in which they are found */
   int root;
@@ -200,11 +202,27 @@ static int first_turn(const struct grower *g, int degree) {
   return g->exits && degree > 0 ? g->forest->n_trees % degree : 0;
 }
 
+static bool is_reached(const struct grower *g, int node) {
+  const struct copse_cuts_of_node *of = &g->cuts.of[node];
+  bool reached = !g->is_terminal[node] || g->in_tree[node];
+  for (int i = 0; i < of->n && !reached; i++) reached = g->touched[of->cuts[i]];
+  return reached;
+}
+
+/* Whether relays in no cut lead nowhere: all terminals are in the tree or in cuts that it is in,
+ * which level 0 does not enter again. In steps that add up to one look at each node a tree. */
+static bool stays_inside(struct grower *g) {
+  if (g->level > 0) return false;
+  while (g->n_reached < g->network->n_nodes && is_reached(g, g->n_reached)) g->n_reached++;
+  return g->n_reached == g->network->n_nodes;
+}
+
 /* From x over relays to terminals that are not in the tree, nearest first. Ends after the first
  * way taken where orbits are avoided: the next may do without. */
 static copse_status walk(struct grower *g, int x, struct search *search) {
   struct copse_queue queue = {.items = g->queue};
   int64_t least = search->part ? 1 : g->current.multiplicity;
+  bool inside = stays_inside(g);
   g->n_searches++;
   copse_queue_push(&queue, x);
   while (!copse_queue_is_empty(&queue)) {
@@ -219,7 +237,8 @@ static copse_status walk(struct grower *g, int x, struct search *search) {
       if (g->is_terminal[b]) {
         COPSE_DO(weigh(g, x, e, search));
         if (search->taken && g->level > 0) return COPSE_OK;
-      } else if (spared_by_cuts(g, &g->network->links[e], 1) > 0) {
+      } else if (!(inside && g->cuts.of[b].n == 0) &&
+                 spared_by_cuts(g, &g->network->links[e], 1) > 0) {
         g->stamp[b] = g->n_searches;
         g->via[b] = e;
         copse_queue_push(&queue, b);
@@ -299,7 +318,7 @@ static copse_status grow_current(struct grower *g, bool *stuck) {
 static void restart(struct grower *g) {
   memset(g->in_tree, 0, (size_t)g->network->n_nodes);
   memset(g->touched, 0, (size_t)g->cuts.n);
-  g->n_order = 0;
+  g->n_order = g->n_reached = 0;
   join_tree(g, g->root);
   for (int i = 0; i < g->current.n_edges; i++) join_tree(g, g->current.edges[i].dst);
 }

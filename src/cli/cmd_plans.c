@@ -54,7 +54,7 @@ struct job {
   struct copse_cli_work *work;
   struct copse_topology *topology;
   const struct copse_topology *whole; /* with nothing down */
-  struct copse_predict_options predicted;
+  struct copse_predict_options predicted, whole_predicted; /* of `topology`, of `whole` */
   struct copse_candidates candidates, healthy; /* of the collective at hand */
   const struct old_plan *before[COPSE_MAX_CANDIDATES]; /* [n_before] what `healthy` has of --from */
   int n_before;
@@ -241,9 +241,8 @@ static copse_status write_schedule(struct job *j, const struct copse_schedule *s
 /* ---- the table and the index -------------------------------------------------------------- */
 
 static const char *most_of(const struct copse_candidate_range *range, const char *any, char text[24]) {
-  if (range->max_bytes >= INT64_MAX) return any;
   snprintf(text, 24, "%" PRIu64, range->max_bytes);
-  return text;
+  return range->max_bytes < INT64_MAX ? text : any;
 }
 
 static void add_to_table(struct job *j, const struct copse_candidate_range *range, double us,
@@ -500,7 +499,7 @@ out:
 static copse_status find_healthy(struct job *j, const struct copse_solve_options *options) {
   struct copse_solve_seconds ignored;
   j->n_before = 0;
-  COPSE_DO(copse_candidates_begin(j->whole, &j->predicted, &j->healthy, j->err));
+  COPSE_DO(copse_candidates_begin(j->whole, &j->whole_predicted, &j->healthy, j->err));
   for (int i = 0; i < j->n_old; i++) {
     bool foreign = false;
     if (j->old[i].header.collective != (uint32_t)options->collective) continue;
@@ -511,7 +510,7 @@ static copse_status find_healthy(struct job *j, const struct copse_solve_options
   bool known = j->n_before > 0 || j->o->keep || !j->work->whole;
   if (known || !copse_topology_has_ranks_of(j->topology, j->whole)) return COPSE_OK;
   copse_candidates_free(&j->healthy);
-  COPSE_DO(copse_candidates_make(j->work->whole, options, &j->predicted, &j->healthy, &ignored, j->err));
+  COPSE_DO(copse_candidates_make(j->work->whole, options, &j->whole_predicted, &j->healthy, &ignored, j->err));
   return copse_candidates_search(&j->healthy, options, j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err);
 }
 
@@ -642,6 +641,7 @@ static copse_status make_all(struct job *j) {
 
 static copse_status make_plans(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
+  COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0}, of_whole = {0};
   struct job j = {.o = o, .work = w, .predicted = copse_predict_defaults, .err = &w->err};
   memcpy(j.wanted, o->wanted, sizeof j.wanted);
   j.predicted.lower = o->lower;
@@ -651,6 +651,9 @@ static copse_status make_plans(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   j.topology = w->topology;
   j.whole = w->whole ? w->whole : w->topology;
+  j.predicted.shared = &shared;
+  j.whole_predicted = j.predicted;
+  j.whole_predicted.shared = w->whole ? &of_whole : &shared;
   copse_status status = make_all(&j);
   copse_cli_set_end(&j.set);
   copse_text_free(&j.index);

@@ -153,17 +153,19 @@ static void note_hosts_that_differ(const struct copse_baseline_work *w,
 }
 
 static copse_status find_best(struct copse_baseline_work *w, struct rings *rings) {
-  COPSE_AT_END(copse_nccl_best_free) struct copse_nccl_best best = {0};
+  struct copse_nccl_best *best = &w->shared->rings;
   const struct copse_nccl_best_options options = {0};
   struct copse_err why = COPSE_ERR_INIT;
-  copse_status status = copse_nccl_best_find(w->topology, &options, &best, &why);
+  copse_status status = COPSE_OK;
+  if (best->n_groups == 0) status = copse_nccl_best_find(w->topology, &options, best, &why);
+  if (status != COPSE_OK) copse_nccl_best_free(best);
   if (status == COPSE_INFEASIBLE)
     status = COPSE_UNSUPPORTED; /* of NCCL's rings; ranks are joined */
   if (status != COPSE_OK) return copse_fail(w->err, status, "%s", why.text);
-  if (best.ring.n == 0)
+  if (best->ring.n == 0)
     return copse_fail(w->err, COPSE_UNSUPPORTED, "hosts of one GPU have no rings of their own");
-  note_hosts_that_differ(w, &best);
-  return join(w, best.graphs, best.n_hosts, rings);
+  note_hosts_that_differ(w, best);
+  return join(w, best->graphs, best->n_hosts, rings);
 }
 
 static copse_status own_rings(struct copse_baseline_work *w) {
@@ -550,11 +552,13 @@ static copse_status check_hosts(const struct copse_baseline_work *w, enum copse_
 void copse_baseline_shared_free(struct copse_baseline_shared *shared) {
   copse_hosts_free(&shared->hosts);
   copse_routes_free(&shared->routes);
+  copse_nccl_best_free(&shared->rings);
   *shared = (struct copse_baseline_shared){0};
 }
 
 static copse_status make(struct copse_baseline_work *w, enum copse_baseline kind,
                          struct copse_baseline_shared *shared) {
+  w->shared = shared;
   COPSE_DO(check(w, kind));
   COPSE_DO(copse_calloc(1, sizeof *w->schedule, &w->schedule, w->err));
   if (shared->hosts.n_hosts == 0) COPSE_DO(copse_hosts_find(w->topology, &shared->hosts, w->err));

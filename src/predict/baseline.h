@@ -37,7 +37,7 @@
  */
 #pragma once
 
-#include "nccl/graph.h"
+#include "nccl/best.h"
 #include "topology/route.h"
 #include "predict/simulate.h"
 #include "schedule/schedule.h"
@@ -65,6 +65,7 @@ bool copse_baseline_exists(enum copse_baseline kind, copse_collective collective
 struct copse_baseline_shared {
   struct copse_hosts hosts;
   struct copse_routes routes;
+  struct copse_nccl_best rings; /* no groups: not found yet */
 };
 
 void copse_baseline_shared_free(struct copse_baseline_shared *shared);

@@ -18,6 +18,7 @@ struct copse_shipment {
 struct copse_baseline_work {
   const struct copse_topology *topology;
   const struct copse_baseline_options *options;
+  struct copse_baseline_shared *shared;
   struct copse_hosts hosts; /* borrowed, as the routes */
   struct copse_routes routes;
   struct copse_schedule *schedule;

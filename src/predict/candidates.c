@@ -107,8 +107,7 @@ static void wish_for(const struct copse_candidates *c, struct wishes *w, int can
     w->list[w->n++] = (struct wish){like, bytes, most_us};
 }
 
-static copse_status fulfil(const struct copse_candidates *c, struct wishes *w,
-                           struct copse_err *err) {
+static copse_status fulfil(const struct copse_candidates *c, struct wishes *w, struct copse_err *err) {
   for (int i = 0; i < w->n; i++) {
     const struct wish *it = &w->list[i];
     w->options[i] = c->predictions[it->candidate].sim;
@@ -133,9 +132,7 @@ static bool is_for(const struct copse_candidates *c, int i, double bytes) {
   return c->list[i].most_bytes == 0 || bytes <= (double)c->list[i].most_bytes;
 }
 
-static int hops(const struct copse_candidates *candidates, int i) {
-  return candidates->list[i].hops;
-}
+static int hops(const struct copse_candidates *c, int i) { return c->list[i].hops; }
 
 /* Of one size, as far as it is known: */
 struct nearest {
@@ -297,9 +294,9 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_predict_options *predict,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds, struct copse_err *err) {
-  struct copse_proposer proposer = {topology, options, NULL, out, NULL, take};
   COPSE_DO(copse_candidates_begin(topology, predict, out, err));
-  proposer.routes = out->options.routes;
+  const struct copse_predict_options *o = &out->options;
+  const struct copse_proposer proposer = {topology, options, o->routes, o->shared, out, NULL, take};
   return copse_propose(&proposer, seconds, err);
 }
 
@@ -540,8 +537,8 @@ void copse_candidates_free(struct copse_candidates *candidates) {
 /* ---- which is best --------------------------------------------------------------------------- */
 
 /* A candidate's time, to be compared with others' when one is taken. */
-static double cost(const struct copse_candidates *candidates, const double *us, int i) {
-  return candidates->list[i].kept ? us[i] / (1 + KEPT_WORTH) : us[i];
+static double cost(const struct copse_candidates *c, const double *us, int i) {
+  return c->list[i].kept ? us[i] / (1 + KEPT_WORTH) : us[i];
 }
 
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
@@ -619,30 +616,38 @@ static double cost_beside(const struct copse_candidates *c, int i, int other, do
   return us / kept * (hops(c, i) > hops(c, other) ? 1 + MODEL_ERROR : 1);
 }
 
-static copse_status time_beside(const struct copse_candidates *c, int i, int other, double bytes,
-                                double *us, struct copse_err *err) {
-  COPSE_DO(copse_candidates_time_of(c, i, &bytes, 1, us, err));
-  *us = cost_beside(c, i, other, *us);
-  return COPSE_OK;
+/* As far as it is known: a bound where it was not simulated to its end. */
+static double known_cost(const struct copse_candidates *c, int i, int other, double bytes) {
+  const struct known *known = known_of(c, i, bytes);
+  double least = copse_q_to_double(c->predictions[i].runs_per_GB) * bytes * 1e-3;
+  return cost_beside(c, i, other, known->any ? known->us : least);
 }
 
 /* Between sizes `from` and `to`, at which candidates `before` and `after` are taken: where the
  * second is to be taken, so near that just before it the first costs no more than BORDER_LOSS, or to
- * the byte where its time jumps. */
-static copse_status find_border(const struct copse_candidates *c, int before, int after,
-                                double from, double to, uint64_t *border, struct copse_err *err) {
-  double first = INFINITY, second = 0, earlier = 0; /* costs: at `to`, and of the second at `from` */
-  while (to - from > 1 && first > fmin(second, earlier) * (1 + BORDER_LOSS)) {
-    double middle = floor((from + to) / 2), one, other;
-    COPSE_DO(time_beside(c, before, after, middle, &one, err));
-    COPSE_DO(time_beside(c, after, before, middle, &other, err));
-    if (other <= one) {
-      to = middle;
-      first = one;
-      second = other;
-    } else {
+ * the byte where its time jumps. Tried where costs would cross on a straight line, a little after it; of
+ * three times once in the middle, for costs that jump. */
+static copse_status find_border(const struct copse_candidates *c, int before, int after, double from,
+                                double to, uint64_t *border, struct copse_err *err) {
+  double first = known_cost(c, before, after, to), second = known_cost(c, after, before, to);
+  double behind = first - second; /* of the first behind the second at `to`, ahead at `from` */
+  double ahead = known_cost(c, after, before, from) - known_cost(c, before, after, from);
+  if (!is_known(known_of(c, before, to), INFINITY)) first = INFINITY;
+  for (int turn = 0; to - from > 1 && first > second * (1 + BORDER_LOSS); turn++) {
+    double part = (ahead + second * BORDER_LOSS / 2) / (ahead + behind), one, other;
+    double middle = from + (to - from) * (turn % 3 < 2 ? part : 0.5);
+    middle = floor(fmin(fmax(middle, from + 1), to - 1));
+    COPSE_DO(copse_candidates_time_of(c, before, &middle, 1, &one, err));
+    COPSE_DO(copse_candidates_time_of(c, after, &middle, 1, &other, err));
+    one = cost_beside(c, before, after, one);
+    other = cost_beside(c, after, before, other);
+    if (other > one) {
       from = middle;
-      earlier = other;
+      ahead = other - one;
+    } else {
+      to = middle;
+      second = other;
+      behind = (first = one) - other;
     }
   }
   *border = (uint64_t)to;
@@ -711,8 +716,7 @@ static copse_status make_ranges(const struct copse_candidates *c, struct sizes *
   for (int i = 0; i < sizes->n && *n < COPSE_MAX_RANGES; i += n_close) {
     struct copse_candidate_range *range = &ranges[*n];
     int best = copse_candidates_lasting(c, sizes->us + i, sizes->n - i, &n_close);
-    *range = (struct copse_candidate_range){
-        .max_bytes = INT64_MAX, .candidate = best, .fastest = best};
+    *range = (struct copse_candidate_range){.max_bytes = INT64_MAX, .candidate = best, .fastest = best};
     find_loss(c, bytes + i, sizes->us + i, n_close, range);
     if ((*n)++ == 0) continue;
     range->min_bytes = find_same(old, n_old, range[-1].candidate, best, bytes[i - 1], bytes[i]);

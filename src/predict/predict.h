@@ -25,6 +25,7 @@ struct copse_predict_options {
   const struct copse_nccl_graphs *nccl; /* NULL, or a dump whose rings are the baseline "nccl"; */
   int n_nccl;                           /* > 1: one for each kind of hosts (nccl/best.h) */
   const char *nccl_label;               /* its file, in messages */
+  struct copse_baseline_shared *shared; /* NULL, or of the topology, for several collectives */
   bool links; /* no plan: the schedule's transfers over its own paths, in its own order */
 };
 

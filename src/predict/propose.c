@@ -721,12 +721,12 @@ void copse_proposal_name_add(char *name, size_t size, const char *done, int copi
 
 static copse_status offer_baselines(struct proposing *g) {
   const struct copse_solve_options *o = g->p->solve;
-  COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0};
+  COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared own = {0};
   const struct copse_baseline_options like = {.collective = o->collective,
                                               .root = o->root,
                                               .demand = o->demand,
                                               .like = g->first,
-                                              .shared = &shared};
+                                              .shared = g->p->shared ? g->p->shared : &own};
   for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
     const char *name = copse_proposal_name((enum copse_baseline)kind);
     struct copse_err why = COPSE_ERR_INIT;

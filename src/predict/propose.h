@@ -21,6 +21,7 @@ struct copse_proposer {
   const struct copse_topology *topology;
   const struct copse_solve_options *solve; /* the first proposal's */
   const struct copse_routes *routes; /* of plans; NULL: no allreduces in stages, no "routes" */
+  struct copse_baseline_shared *shared; /* NULL, or of the topology, for several collectives */
   void *context;
   /* Asked before each but the first is made, by its name, whether to make it; NULL: all are. */
   bool (*wants)(void *context, const char *name);

@@ -612,15 +612,8 @@ static copse_status detach_users(struct repairing *r, int src, int dst, int link
   return COPSE_OK;
 }
 
-static copse_status settle_all(struct repairing *r, bool *made) {
-  *made = true;
-  for (size_t v = 0; v < r->n_variants && *made; v++) COPSE_DO(settle(r, (int)v, made));
-  for (size_t v = 0; v < r->n_variants && *made; v++) COPSE_DO(lower_variant(r, (int)v));
-  return COPSE_OK;
-}
-
-/* First all that has lost its way, then places for it; then the same for links with too much. */
-static copse_status repair_all(struct repairing *r, bool *made) {
+/* All that has lost its way, then what links with too much carry. No height matters here. */
+static copse_status detach_all(struct repairing *r) {
   const struct copse_topology *healthy = r->from->healthy;
   for (int e = 0; e < healthy->n_links; e++) {
     int src = r->numbers.all_of[healthy->links[e].src],
@@ -629,8 +622,6 @@ static copse_status repair_all(struct repairing *r, bool *made) {
   }
   for (int e = 0; e < r->t->n_links; e++)
     if (r->left[e] < 0) COPSE_DO(detach_users(r, r->t->links[e].src, r->t->links[e].dst, e));
-  COPSE_DO(settle_all(r, made));
-  for (int e = 0; e < r->t->n_links && *made; e++) *made = r->left[e] >= 0;
   return COPSE_OK;
 }
 
@@ -765,21 +756,45 @@ static void release(struct repairing *r) {
   copse_index_map_free(&r->of_image);
 }
 
-static copse_status try_height(const struct copse_repair *repair, int higher,
-                               struct copse_schedule *schedule, bool *made, struct copse_err *err) {
+/* Places for all that is detached: room and variants are copied, so that another height finds them
+ * as they were. */
+static copse_status try_height(const struct repairing *detached, int higher,
+                               struct copse_schedule *schedule, bool *made) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  COPSE_AT_END(release)
-  struct repairing r = {
-      .from = repair, .t = repair->topology, .higher = higher, .arena = &arena, .err = err};
-  COPSE_DO(prepare(&r, made));
-  if (*made) COPSE_DO(repair_all(&r, made));
+  COPSE_AT_END(release) struct repairing r = *detached;
+  r.variants = NULL;
+  r.n_variants = r.variants_capacity = 0;
+  r.of_image = (struct copse_index_map){0}; /* nothing looks for variants any more */
+  r.arena = &arena;
+  r.higher = higher;
+  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.left, r.err));
+  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_nodes, r.stamp, r.err)); /* searches count anew */
+  memcpy(r.left, detached->left, (size_t)r.t->n_links * sizeof *r.left);
+  for (size_t i = 0; i < detached->n_variants; i++) {
+    struct variant copy = detached->variants[i];
+    int index;
+    copy.capacity = 0;
+    COPSE_DO(reserve(&r, &copy, copy.n + 1));
+    COPSE_DO(add_variant(&r, copy, &index));
+  }
+  *made = true;
+  for (size_t v = 0; v < r.n_variants && *made; v++) COPSE_DO(settle(&r, (int)v, made));
+  for (size_t v = 0; v < r.n_variants && *made; v++) COPSE_DO(lower_variant(&r, (int)v));
+  for (int e = 0; e < r.t->n_links && *made; e++) *made = r.left[e] >= 0;
   return *made ? keep(&r, schedule) : COPSE_OK;
 }
 
 copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
                                 bool *made, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  COPSE_AT_END(release)
+  struct repairing r = {.from = repair, .t = repair->topology, .arena = &arena, .err = err};
+  bool fits;
   *made = false;
+  COPSE_DO(prepare(&r, &fits));
+  if (!fits) return COPSE_OK;
+  COPSE_DO(detach_all(&r));
   for (int higher = COPSE_REPAIR_HIGHER; higher <= COPSE_REPAIR_HIGHEST && !*made; higher++)
-    COPSE_DO(try_height(repair, higher, schedule, made, err));
+    COPSE_DO(try_height(&r, higher, schedule, made));
   return !*made || schedule->n_rotations > 0 ? COPSE_OK : copse_schedule_expand(schedule, err);
 }

@@ -47,8 +47,8 @@ struct copse_joint_search {
   int *term_at; /* [n_columns] 1 + place in the row being written, 0: none */
   struct copse_joint_row *cuts;
   size_t n_cuts, cuts_capacity;
-  int64_t *value, *inner, *middle; /* [n_columns] in units: the solution, a point that no cut
-                                      forbids, half way between them */
+  int64_t *value, *inner; /* [n_columns] in units: the solution, a point that no cut forbids */
+  int64_t *end, *middle;  /* [n_columns] the first point beyond it that one does, half way there */
   int64_t *shares, *capacities;    /* [n_nodes], [n_links]: a phase to be looked at */
   bool *side, *set;                /* [n_nodes] a cut to be added; room for it among the cuts */
   bool rounded;                    /* the parts or the proof at hand */

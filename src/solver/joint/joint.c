@@ -134,19 +134,23 @@ static copse_status separate_parts(struct copse_joint_search *s, const struct co
 }
 
 /*
- * Cuts for the solution at hand. They are looked for half way to a point that is known to be
+ * Cuts for the solution at hand. They are looked for between it and a point that is known to be
  * good first: such cuts are tight near the optimum, where those of the corners that the simplex
  * method wanders through are not, and far fewer are needed. Ben-Ameur and Neto, "Acceleration of
- * cutting-plane and column generation algorithms", Networks 49 (2007).
+ * cutting-plane and column generation algorithms", Networks 49 (2007). The way between the two is
+ * halved some times, since flows cost far less than the simplex method.
  */
 static copse_status add_cuts(struct copse_joint_search *s) {
-  size_t before = s->n_cuts;
-  for (int j = 0; j < s->n_columns; j++)
-    s->middle[j] = s->inner[j] + (s->value[j] - s->inner[j]) / 2;
-  COPSE_DO(separate(s, s->middle));
-  if (s->n_cuts > before) return COPSE_OK;
-  memcpy(s->inner, s->middle, (size_t)s->n_columns * sizeof *s->inner);
-  return separate(s, s->value);
+  size_t before = s->n_cuts, size = (size_t)s->n_columns * sizeof *s->inner;
+  memcpy(s->end, s->value, size);
+  for (int i = 0; i < (s->n_groups > 1 ? COPSE_JOINT_HALVINGS : 1); i++) {
+    size_t n = s->n_cuts;
+    for (int j = 0; j < s->n_columns; j++)
+      s->middle[j] = s->inner[j] + (s->end[j] - s->inner[j]) / 2;
+    COPSE_DO(separate(s, s->middle));
+    memcpy(s->n_cuts > n ? s->end : s->inner, s->middle, size);
+  }
+  return s->n_cuts > before ? COPSE_OK : separate(s, s->value);
 }
 
 /* ---- rounds ------------------------------------------------------------------------------ */
@@ -323,9 +327,9 @@ static int rate_uses(const struct copse_joint_search *s, int column) {
 
 /* R, and less of the links where R does not suffer. */
 static void want_lean(struct copse_joint_search *s) {
+  int64_t worth = s->n_groups > 1 ? COPSE_JOINT_GROUPS_WORTH : COPSE_JOINT_RATE_WORTH;
   for (int j = 0; j < s->n_rates; j++)
-    copse_lp_set_objective(s->lp, j,
-                           rate_uses(s, j) * COPSE_JOINT_RATE_WORTH * (s->n_places + s->n_columns));
+    copse_lp_set_objective(s->lp, j, rate_uses(s, j) * worth * (s->n_places + s->n_columns));
   for (int j = s->n_rates; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, -s->uses[j]);
 }
 

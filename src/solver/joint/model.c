@@ -607,7 +607,8 @@ copse_status copse_joint_model(struct copse_joint_search *s,
   size_t columns = (size_t)s->n_columns;
   COPSE_DO(COPSE_ARRAY(&s->arena, columns, s->terms, s->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, columns, s->term_at, s->err));
-  COPSE_DO(COPSE_ARRAYS(&s->arena, columns, int64_t, s->err, &s->value, &s->inner, &s->middle));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, columns, int64_t, s->err, &s->value, &s->inner, &s->end,
+                        &s->middle));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->network->n_nodes, s->shares, s->err));
   COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->network->n_nodes, bool, s->err, &s->side, &s->set));
   COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)s->network->n_links, int64_t, s->err, &s->capacities,

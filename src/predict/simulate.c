@@ -12,6 +12,7 @@
  */
 #include "predict/simulate.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,19 +91,22 @@ COPSE_ORDER(by_order, struct ordered, COPSE_UP(order) ?: COPSE_UP(transfer))
 static copse_status find_places(struct frame *f, struct copse_arena *scratch,
                                 struct copse_err *err) {
   const struct copse_sim_item *items = f->dag->items;
-  int n = f->dag->n_transfers, sorted = 1, most = 0;
+  int n = f->dag->n_transfers, sorted = 1, least = INT_MAX, most = INT_MIN;
   struct ordered *list = NULL;
   int *next;
   while (sorted < n && items[sorted - 1].order <= items[sorted].order) sorted++;
   if (sorted >= n) return COPSE_OK;
   COPSE_DO(copse_arena_array(&f->arena, (size_t)n, sizeof *f->places, &f->places, err));
-  for (int t = 0; t < n; t++)
-    if (items[t].order > most) most = items[t].order;
-  if (most < n) { /* counted: some tenth of a plan's simulation else goes into this */
-    COPSE_DO(copse_arena_array(scratch, (size_t)most + 2, sizeof *next, &next, err));
-    for (int t = 0; t < n; t++) next[items[t].order + 1]++;
-    for (int o = 0; o < most; o++) next[o + 1] += next[o];
-    for (int t = 0; t < n; t++) f->places[t] = next[items[t].order]++;
+  for (int t = 0; t < n; t++) {
+    least = items[t].order < least ? items[t].order : least;
+    most = items[t].order > most ? items[t].order : most;
+  }
+  int64_t range = (int64_t)most - least + 1;
+  if (range <= n) { /* counted: some tenth of a plan's simulation else goes into this */
+    COPSE_DO(copse_arena_array(scratch, (size_t)range + 1, sizeof *next, &next, err));
+    for (int t = 0; t < n; t++) next[items[t].order - least + 1]++;
+    for (int o = 0; o < range; o++) next[o + 1] += next[o];
+    for (int t = 0; t < n; t++) f->places[t] = next[items[t].order - least]++;
     return COPSE_OK;
   }
   COPSE_DO(copse_arena_array(scratch, (size_t)n, sizeof *list, &list, err));

@@ -242,7 +242,12 @@ START_TEST(they_are_proposed_where_paths_differ) {
     struct copse_solve_options options = {.collective = COPSE_ALLGATHER, .root = -1};
     struct copse_routes routes;
     struct offered offered = {.n = 0};
-    struct copse_proposer proposer = {t, &options, &routes, &offered, wants_routes, take};
+    struct copse_proposer proposer = {.topology = t,
+                                      .solve = &options,
+                                      .routes = &routes,
+                                      .context = &offered,
+                                      .wants = wants_routes,
+                                      .take = take};
     struct copse_solve_seconds seconds;
     struct copse_err err = COPSE_ERR_INIT;
     ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);

@@ -81,15 +81,11 @@ static inline int place_of(const struct frame *frame, int transfer) {
 
 /* ---- places ------------------------------------------------------------------------------ */
 
-struct ordered {
-  int order, transfer;
-};
-
+struct ordered { int order, transfer; };
 COPSE_ORDER(by_order, struct ordered, COPSE_UP(order) ?: COPSE_UP(transfer))
 
 /* Leaves `places` NULL where the numbers are in order already. */
-static copse_status find_places(struct frame *f, struct copse_arena *scratch,
-                                struct copse_err *err) {
+static copse_status find_places(struct frame *f, struct copse_arena *scratch, struct copse_err *err) {
   const struct copse_sim_item *items = f->dag->items;
   int n = f->dag->n_transfers, sorted = 1, least = INT_MAX, most = INT_MIN;
   struct ordered *list = NULL;

@@ -197,7 +197,7 @@ static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
   const struct copse_schedule *s = w->schedule;
   const struct copse_solve_options solve = {
       .collective = s->collective, .root = -1, .tolerance = COPSE_Q_ZERO, .progress = &w->progress};
-  struct copse_proposer proposer = {NULL, &solve, NULL, NULL, it, wants_more, try_program};
+  struct copse_proposer proposer = {.solve = &solve, .context = it, .wants = wants_more, .take = try_program};
   struct copse_solve_seconds ignored;
   struct copse_err found = COPSE_ERR_INIT, kept = w->err;
   char sha256[COPSE_SHA256_HEX];

@@ -295,8 +295,8 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds, struct copse_err *err) {
   COPSE_DO(copse_candidates_begin(topology, predict, out, err));
-  const struct copse_predict_options *o = &out->options;
-  const struct copse_proposer proposer = {topology, options, o->routes, o->shared, out, NULL, take};
+  const struct copse_proposer proposer = {.topology = topology, .solve = options, .context = out, .take = take,
+                                          .routes = out->options.routes, .shared = out->options.shared};
   return copse_propose(&proposer, seconds, err);
 }
 

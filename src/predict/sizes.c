@@ -772,7 +772,8 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                      .least_latency_us = INFINITY,
                      .most_work = question->work * (1 - EXCHANGE_PART),
                      .err = err};
-  struct copse_proposer proposer = {topology, question->solve, NULL, NULL, &s, wants, take};
+  struct copse_proposer proposer = {
+      .topology = topology, .solve = question->solve, .context = &s, .wants = wants, .take = take};
   *answer = (struct copse_size_answer){0};
   COPSE_DO(COPSE_ARRAY(&s.scratch, MOST_HEIGHT + 1, s.by_shape, err));
   COPSE_DO(copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));

@@ -511,7 +511,7 @@ static copse_status find_healthy(struct job *j, const struct copse_solve_options
   if (known || !copse_topology_has_ranks_of(j->topology, j->whole)) return COPSE_OK;
   copse_candidates_free(&j->healthy);
   COPSE_DO(copse_candidates_make(j->work->whole, options, &j->whole_predicted, &j->healthy, &ignored, j->err));
-  return copse_candidates_search(&j->healthy, options, j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err);
+  return copse_candidates_search(&j->healthy, NULL, options, j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err);
 }
 
 /* There is reason to keep only what some rank has a part of. */
@@ -540,7 +540,7 @@ static copse_status make_candidates(struct job *j, const struct copse_solve_opti
     copse_note(&copse_cli_notes, "plans of %s can't be kept with what is down: made anew", copse_collective_name(options->collective));
   for (int i = 0; i < j->n_before && c->n > n && j->o->keep; i++)
     if (j->healthy.list[i].left_out) copse_note(&copse_cli_notes, "%s can't be kept: with what is down there is no schedule of its trees", j->before[i]->name);
-  if (!j->o->keep || c->n == n) COPSE_DO(copse_candidates_search(c, options, j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err));
+  if (!j->o->keep || c->n == n) COPSE_DO(copse_candidates_search(c, j->work->whole ? &j->healthy : NULL, options, j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err));
   return j->o->no_low_latency ? COPSE_OK : copse_candidates_packets(c, LARGEST_PACKETS, j->err);
 }
 

@@ -336,8 +336,8 @@ static copse_status make_one_of(const struct copse_candidates *c, enum way way,
 }
 
 /* *found: whether the candidate is one of this topology that way. */
-static copse_status adopt_one(struct copse_candidates *c, const struct copse_candidate *from,
-                              enum way way, bool keep, bool *found, struct copse_err *err) {
+static copse_status adopt_one(struct copse_candidates *c, const struct copse_candidate *from, enum way way,
+                              bool keep, bool *found, struct copse_err *err) {
   static const char *const suffixes[N_WAYS] = {"", ", rerouted", ", mended"};
   const struct copse_lower_options *lower = keep ? &from->lower : &c->options.lower;
   struct copse_err why = COPSE_ERR_INIT;
@@ -425,7 +425,25 @@ static void tell_part(void *ctx, const char *text) {
   s->all->tried(s->all->ctx, text);
 }
 
-copse_status copse_candidates_search(struct copse_candidates *c,
+/* Whether the fastest takes, but for the model's error, no longer than the healthy one or the bound. */
+static copse_status is_enough(const struct copse_candidates *c, const struct copse_candidates *healthy,
+                              double bytes, bool *enough, struct copse_err *err) {
+  const struct copse_schedule *of = c->list[0].schedule;
+  double us[1][COPSE_MAX_CANDIDATES], bound_us;
+  struct nearest here, there;
+  *enough = false;
+  if (!healthy || healthy->n == 0) return COPSE_OK;
+  COPSE_DO(copse_candidates_time(c, &bytes, 1, us, err));
+  find_nearest(c, us[0], &here);
+  COPSE_DO(copse_candidates_time(healthy, &bytes, 1, us, err));
+  find_nearest(healthy, us[0], &there);
+  COPSE_DO(copse_bounds_predict(c->topology, &(struct copse_bounds_question){of->collective, of->root, of, c->predictions[0].sim.alpha_us},
+                                &bytes, 1, &bound_us, err));
+  *enough = here.least <= fmax(there.least, bound_us) * (1 + MODEL_ERROR);
+  return COPSE_OK;
+}
+
+copse_status copse_candidates_search(struct copse_candidates *c, const struct copse_candidates *healthy,
                                      const struct copse_solve_options *options,
                                      uint64_t most_packets, struct copse_err *err) {
   static const uint64_t sizes[] = PLAN_SIZES;
@@ -433,8 +451,7 @@ copse_status copse_candidates_search(struct copse_candidates *c,
   struct copse_solve_options solve = *options;
   struct searches searches = {.all = options->progress, .n = sizeof sizes / sizeof *sizes};
   const struct copse_progress progress = {
-      .report = report_part,
-      .ctx = &searches,
+      .report = report_part, .ctx = &searches,
       .tried = options->progress && options->progress->tried ? tell_part : NULL};
   snprintf(searches.phase, sizeof searches.phase, "%s search",
            copse_collective_name(options->collective));
@@ -445,9 +462,7 @@ copse_status copse_candidates_search(struct copse_candidates *c,
     struct copse_proposal from[COPSE_MAX_CANDIDATES];
     searches.i = (int64_t)i;
     const struct copse_size_question question = {.solve = &solve,
-                                                 .predict = sizes[i] <= most_packets
-                                                                ? &packets
-                                                                : &c->options,
+                                                 .predict = sizes[i] <= most_packets ? &packets : &c->options,
                                                  .bytes = (double)sizes[i],
                                                  .work = PLAN_WORK(c->topology->n_ranks),
                                                  .from = from,
@@ -455,11 +470,13 @@ copse_status copse_candidates_search(struct copse_candidates *c,
     struct copse_size_answer answer;
     struct copse_solve_seconds ignored;
     char name[COPSE_CANDIDATE_NAME];
+    bool enough;
+    COPSE_DO(is_enough(c, healthy, question.bytes, &enough, err));
+    if (enough) continue;
     COPSE_DO(list_fastest_first(c, question.bytes, from, err));
     COPSE_DO(copse_solve_for_size(c->topology, &question, &answer, &ignored, err));
     const char *unit = sizes[i] < 1 << 20 ? "K" : "M";
-    snprintf(name, sizeof name, "%" PRIu64 "%s: %s", sizes[i] >> (*unit == 'K' ? 10 : 20), unit,
-             without_size(answer.name));
+    snprintf(name, sizeof name, "%" PRIu64 "%s: %s", sizes[i] >> (*unit == 'K' ? 10 : 20), unit, without_size(answer.name));
     COPSE_DO(take(c, answer.schedule, name, err));
   }
   return COPSE_OK;
@@ -510,8 +527,7 @@ copse_status copse_candidates_switch(struct copse_candidates *c,
   *found = false;
   for (int v = 0; v < c->topology->n_nodes; v++)
     marked = marked || (c->topology->nodes[v].multicast && c->topology->nodes[v].aggregation);
-  if (options->collective != COPSE_ALLREDUCE || !marked || c->n == COPSE_MAX_CANDIDATES)
-    return COPSE_OK;
+  if (options->collective != COPSE_ALLREDUCE || !marked || c->n == COPSE_MAX_CANDIDATES) return COPSE_OK;
   wanted.in_network = true;
   COPSE_DO(copse_solve_schedule(c->topology, &wanted, &schedule, &ignored, err));
   *found = copse_schedule_is_group(schedule);
@@ -694,24 +710,12 @@ static int add_sizes(const struct copse_candidates *c, const struct copse_candid
   return added;
 }
 
-/* The same border as among ranges [n] that were made with fewer sizes; 0: there is none. */
-static uint64_t find_same(const struct copse_candidate_range *old, int n, int before, int after,
-                          double from, double to) {
-  for (int i = 1; i < n; i++)
-    if (old[i - 1].candidate == before && old[i].candidate == after &&
-        (double)old[i].min_bytes > from && (double)old[i].min_bytes <= to)
-      return old[i].min_bytes;
-  return 0;
-}
-
-/* In as few ranges as there can be, in place of those of fewer sizes. */
+/* In as few ranges as there can be. */
 static copse_status make_ranges(const struct copse_candidates *c, struct sizes *sizes,
                                 struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
                                 struct copse_err *err) {
   const double *bytes = sizes->bytes;
-  struct copse_candidate_range old[COPSE_MAX_RANGES];
-  int n_close, n_old = *n;
-  memcpy(old, ranges, (size_t)n_old * sizeof *old);
+  int n_close;
   *n = 0;
   for (int i = 0; i < sizes->n && *n < COPSE_MAX_RANGES; i += n_close) {
     struct copse_candidate_range *range = &ranges[*n];
@@ -719,10 +723,7 @@ static copse_status make_ranges(const struct copse_candidates *c, struct sizes *
     *range = (struct copse_candidate_range){.max_bytes = INT64_MAX, .candidate = best, .fastest = best};
     find_loss(c, bytes + i, sizes->us + i, n_close, range);
     if ((*n)++ == 0) continue;
-    range->min_bytes = find_same(old, n_old, range[-1].candidate, best, bytes[i - 1], bytes[i]);
-    if (range->min_bytes == 0)
-      COPSE_DO(find_border(c, range[-1].candidate, best, bytes[i - 1], bytes[i], &range->min_bytes,
-                           err));
+    COPSE_DO(find_border(c, range[-1].candidate, best, bytes[i - 1], bytes[i], &range->min_bytes, err));
     range[-1].max_bytes = range->min_bytes - 1;
   }
   return COPSE_OK;
@@ -733,8 +734,7 @@ static copse_status take_over(const struct copse_candidates *c, const double *by
                               double (*us)[COPSE_MAX_CANDIDATES], int n,
                               struct copse_candidate_range *range, struct copse_err *err) {
   for (int i = 0; i < n; i++)
-    COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes[i], 1, &us[i][range->candidate],
-                                      err));
+    COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes[i], 1, &us[i][range->candidate], err));
   find_loss(c, bytes, us, n, range);
   if ((double)range->min_bytes > bytes[0]) range->min_bytes = (uint64_t)bytes[0];
   if ((double)range->max_bytes < bytes[n - 1]) range->max_bytes = (uint64_t)bytes[n - 1];

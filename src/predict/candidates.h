@@ -71,8 +71,11 @@ copse_status copse_candidates_adopt(struct copse_candidates *candidates,
                                     struct copse_err *err) COPSE_CHECKED;
 
 /* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, from
- * those that are there, as "64K: k=4"; for at most so many bytes with what a hop of packets costs. */
+ * those that are there, as "64K: k=4"; for at most so many bytes with what a hop of packets costs.
+ * `healthy` (NULL: none) are those with nothing broken: there is no search for a size at which
+ * one that is there takes MODEL_ERROR more at most than the fastest of them, or than the bound. */
 copse_status copse_candidates_search(struct copse_candidates *candidates,
+                                     const struct copse_candidates *healthy,
                                      const struct copse_solve_options *options,
                                      uint64_t most_packets,
                                      struct copse_err *err) COPSE_CHECKED;

@@ -3,7 +3,9 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "topology/modify.h"
 #include "verify/verify.h"
 #include "support/oracle.h"
 #include "support/random.h"
@@ -206,7 +208,7 @@ START_TEST(every_size_has_its_best_candidate) {
       struct watch watch = {0, 0, 0};
       const struct copse_progress progress = {.report = watch_search, .ctx = &watch};
       options.progress = &progress;
-      ASSERT_OK(copse_candidates_search(&candidates, &options, PACKETS, &err), &err);
+      ASSERT_OK(copse_candidates_search(&candidates, NULL, &options, PACKETS, &err), &err);
       ck_assert_int_ge(watch.n, 6); /* there are six sizes */
       ck_assert_int_gt(2 * watch.done, watch.total);
     }
@@ -217,6 +219,59 @@ START_TEST(every_size_has_its_best_candidate) {
     copse_topology_free(topology);
   }
   ck_assert_int_gt(several, COPSE_TEST_UP_TO(0, -1));
+}
+END_TEST
+
+/* Of the first n. */
+static double least_alone(const struct copse_candidates *c, int n, double bytes) {
+  double us = INFINITY;
+  for (int i = 0; i < n; i++) us = fmin(us, alone(c, i, bytes));
+  return us;
+}
+
+/* With a link down there is a search for a size only where what is there takes 3 % longer than both what
+ * there was with nothing down and the bound. */
+START_TEST(no_search_where_little_is_lost) {
+  static const double sizes[] = {4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20};
+  static const struct copse_fault faults[] = {{"g0>g1", {0, 1}}, {"h0.g0>rail0", {0, 1}}};
+  struct copse_topology *wholes[] = {copse_test_sim_mesh(4), copse_test_sim_hosts(2, 2, true)};
+  int searched = 0;
+  for (int f = 0; f < 2; f++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_solve_options options = {.collective = COPSE_ALLGATHER, .root = -1,
+                                          .tolerance = COPSE_Q_ZERO, .label = "broken"};
+    struct copse_candidates healthy, c;
+    struct copse_solve_seconds ignored;
+    struct copse_topology *left;
+    double bound[6];
+    ASSERT_OK(copse_topology_break(wholes[f], "t.json", &faults[f], 1, &left, &err), &err);
+    ASSERT_OK(copse_candidates_make(wholes[f], &options, NULL, &healthy, &ignored, &err), &err);
+    ASSERT_OK(copse_candidates_search(&healthy, NULL, &options, 0, &err), &err);
+    ASSERT_OK(copse_candidates_make(left, &options, NULL, &c, &ignored, &err), &err);
+    ASSERT_OK(copse_candidates_adopt(&c, &healthy, false, &err), &err);
+    const struct copse_bounds_question question = {COPSE_ALLGATHER, -1, c.list[0].schedule,
+                                                   c.predictions[0].sim.alpha_us};
+    ASSERT_OK(copse_bounds_predict(left, &question, sizes, 6, bound, &err), &err);
+    int n = c.n, before = c.n;
+    ASSERT_OK(copse_candidates_search(&c, &healthy, &options, 0, &err), &err);
+    for (int i = 0; i < 6; i++) {
+      bool small = sizes[i] < 1 << 20;
+      char name[16];
+      snprintf(name, sizeof name, "%.0f%c: ", sizes[i] / (small ? 1 << 10 : 1 << 20), small ? 'K' : 'M');
+      double was = least_alone(&healthy, healthy.n, sizes[i]);
+      bool left_out = least_alone(&c, n, sizes[i]) <= 1.03 * fmax(was, bound[i]);
+      bool found = n < c.n && strncmp(c.list[n].name, name, strlen(name)) == 0;
+      ck_assert_msg(left_out != found, "%s", name);
+      n += found;
+    }
+    ck_assert_int_eq(n, c.n);
+    searched += n - before;
+    copse_candidates_free(&healthy);
+    copse_candidates_free(&c);
+    copse_topology_free(left);
+    copse_topology_free(wholes[f]);
+  }
+  ck_assert(searched > 0 && searched < 12);
 }
 END_TEST
 
@@ -383,6 +438,7 @@ int main(void) {
   tcase_add_test(tests, chunks_are_no_larger_for_the_sake_of_time);
   tcase_add_test(tests, a_plan_is_for_as_many_sizes_as_it_is_close_at);
   tcase_add_test(tests, a_loss_at_a_border_is_a_number);
+  tcase_add_test(tests, no_search_where_little_is_lost);
   tcase_add_test(tests, ranges_of_times_that_jump_say_what_is_lost);
   tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);
   suite_add_tcase(suite, tests);

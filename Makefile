@@ -86,8 +86,8 @@ else ifeq ($(VARIANT),asan)
   VARIANT_FLAGS := -Og -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
   # A half of the compile time is for these, and ASan sees most accesses that follow.
   VARIANT_FLAGS += $(if $(filter-out 0,$(COPSE_TEST_ALL)),,-fno-sanitize=null,object-size,pointer-overflow,alignment,bounds)
-  # A third of the tests' own is for UBSan.
-  TEST_FLAGS := $(if $(filter-out 0,$(COPSE_TEST_ALL)),,-fno-sanitize=undefined)
+  # A third of the tests' own is for UBSan, which is to watch copse.
+  TEST_FLAGS := -fno-sanitize=undefined
   VARIANT_LD := -fsanitize=address,undefined
   PROGRAM_LD := -no-pie # thousands of processes: a quarter fewer pages to touch at the start of each
 else ifeq ($(VARIANT),tsan)
@@ -350,7 +350,7 @@ COMPILE_EMULATED = $(CXX) -DCOPSE_HAVE_CUDA=1 $(CPPFLAGS_ALL) -Itests/emulation 
 $(OBJ)/emulated/%.o: %.cc $(OBJ)/.flags
 	$(call say,CXX,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(COMPILE_EMULATED) -c $< -o $@
+	$(Q)$(COMPILE_EMULATED) $(TEST_FLAGS) -c $< -o $@
 $(OBJ)/emulated/%.o: %.cu $(OBJ)/.flags
 	$(call say,CXX,$<)
 	$(Q)mkdir -p $(@D)
@@ -358,12 +358,10 @@ $(OBJ)/emulated/%.o: %.cu $(OBJ)/.flags
 $(OBJ)/emulation.cc: $(EMULATION_SRC)
 	$(Q)mkdir -p $(@D)
 	$(Q)printf '#include "%s"\n' $(EMULATION_SRC:tests/%=%) >$@
-# Under ASan without UBSan, a third of its compile time: it is a tool of the tests.
-$(OBJ)/emulated/emulation.o: CXXFLAGS += $(if $(filter asan,$(VARIANT)),$(if $(filter-out 0,$(COPSE_TEST_ALL)),,-fno-sanitize=undefined))
 $(OBJ)/emulated/emulation.o: $(OBJ)/emulation.cc $(OBJ)/.flags
 	$(call say,CXX,$(@F:.o=))
 	$(Q)mkdir -p $(@D)
-	$(Q)$(COMPILE_EMULATED) -c $< -o $@
+	$(Q)$(COMPILE_EMULATED) $(TEST_FLAGS) -c $< -o $@
 # With an NCCL of its own, which copse finds by dlsym.
 $(filter $(OUT)/tests/cuda/test_cuda_hosts%,$(TESTS)): LDFLAGS_ALL += -rdynamic
 $(OUT)/tests/%: $(OBJ)/emulated/tests/%.o $(EMULATED_OBJ) $(TEST_LIB_OBJ) $(OUT)/libcopse.a

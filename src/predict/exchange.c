@@ -125,37 +125,12 @@ static copse_status find_hop(struct search *s, const int *nodes, int n, int *out
   return COPSE_OK;
 }
 
-/* From every rank to those that it reaches over relays alone, over the fewest links (breadth first,
- * links in their order). */
+/* From every rank to those that it reaches over relays alone, by the fabric's own routes. */
 static copse_status find_neighbours(struct search *s) {
-  const struct copse_topology *t = s->topology;
-  struct copse_adjacency out;
-  int *before, *queue, *path;
-  size_t n = (size_t)t->n_nodes;
-  COPSE_DO(copse_adjacency_by(&s->arena, t->n_nodes, t->n_links, &t->links->src, sizeof *t->links,
-                              &out, s->err));
-  COPSE_DO(COPSE_ARRAYS(&s->arena, n, int, s->err, &before, &queue, &path));
-  for (int r = 0; r < s->n; r++) {
-    int head = 0, tail = 0, start = t->rank_nodes[r];
-    for (size_t v = 0; v < n; v++) before[v] = -1;
-    before[start] = start;
-    queue[tail++] = start;
-    while (head < tail) {
-      int v = queue[head++], at = t->n_nodes;
-      if (v != start && t->nodes[v].rank >= 0) {
-        int *hop = &s->between[r * s->n + t->nodes[v].rank];
-        for (int w = v; w != start; w = before[w]) path[--at] = w;
-        path[--at] = start;
-        if (*hop < 0) COPSE_DO(find_hop(s, path + at, t->n_nodes - at, hop));
-        continue;
-      }
-      for (int i = out.first[v]; i < out.first[v + 1]; i++) {
-        int w = t->links[out.item[i]].dst;
-        if (before[w] >= 0) continue;
-        before[w] = v;
-        queue[tail++] = w;
-      }
-    }
+  for (int i = 0, n; i < s->n * s->n; i++) {
+    const int *nodes = copse_route(s->x->routes, i / s->n, i % s->n, &n);
+    if (s->between[i] < 0 && copse_route_is_hop(s->topology, nodes, n))
+      COPSE_DO(find_hop(s, nodes, n, &s->between[i]));
   }
   return COPSE_OK;
 }
@@ -671,11 +646,31 @@ static copse_status take_trees(const struct search *s, struct copse_arena *arena
   return COPSE_OK;
 }
 
+/* For how long a tree keeps a link busy, on average. */
 static double mean_taken(const struct search *s) {
-  double bytes = 0, pace = 0;
+  double bytes = 0, all = 0;
   for (int b = 0; b < s->n_trees; b++) bytes += s->trees[b].bytes / s->n_trees;
-  for (int l = 0; l < s->topology->n_links; l++) pace += s->us_per_byte[l] / s->topology->n_links;
-  return bytes * pace;
+  for (int l = 0; l < s->topology->n_links; l++) all += bytes * s->us_per_byte[l] + s->held_us[l];
+  return all / s->topology->n_links;
+}
+
+/* No run of so many trees is shorter, however they are cut into chunks: into each rank (of
+ * reductions out of it) goes a chunk of every tree but its own, and keeps a link busy. */
+static double least_possible(const struct search *s) {
+  const struct copse_topology *t = s->topology;
+  double rate[MOST_RANKS] = {0}, bytes = INFINITY, least = 0;
+  int others[MOST_RANKS], n_trees = s->n_pieces > 0 ? s->n_pieces : s->n_trees;
+  for (int v = 0; v < s->n; v++) others[v] = n_trees * s->all_images;
+  for (int b = 0; b < n_trees; b++) {
+    bytes = fmin(bytes, s->trees[b].bytes);
+    for (int g = 0; g < s->all_images; g++) others[image_of_rank(s, g, s->trees[b].root)]--;
+  }
+  for (int l = 0; l < t->n_links; l++) {
+    int rank = t->nodes[s->trees[0].reduce ? t->links[l].src : t->links[l].dst].rank;
+    if (rank >= 0) rate[rank] += 1 / (bytes * s->us_per_byte[l] + s->held_us[l]);
+  }
+  for (int v = 0; v < s->n; v++) least = fmax(least, others[v] / rate[v]);
+  return least;
 }
 
 static void take_run(struct search *s) {
@@ -754,7 +749,8 @@ static copse_status improve_levels(struct search *s) {
     int n_before = s->n_trees, pieces_before = s->n_pieces;
     COPSE_DO(cut(s, copies));
     bool more = n_transfers(s) * 2 <= s->x->most_transfers && mean_taken(s) / 2 >= s->x->message_us;
-    COPSE_DO(improve(s, more ? s->work + (s->x->work - s->work) / 3 : s->x->work));
+    if (least_possible(s) < fmin(least, s->x->beat_us))
+      COPSE_DO(improve(s, more ? s->work + (s->x->work - s->work) / 3 : s->x->work));
     if (s->least >= least) {
       s->best = before;
       s->n_trees = n_before;
@@ -791,5 +787,5 @@ copse_status copse_exchange_edges(const struct copse_exchange *x, struct copse_a
   if (status == COPSE_OK) status = improve_levels(&s);
   *work += s.work;
   *us = s.least;
-  return status == COPSE_OK ? take_trees(&s, arena, trees, n) : status;
+  return status == COPSE_OK && s.least < INFINITY ? take_trees(&s, arena, trees, n) : status;
 }

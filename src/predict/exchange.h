@@ -5,10 +5,12 @@
 #pragma once
 
 #include "schedule/schedule.h"
+#include "topology/route.h"
 #include "topology/symmetry/symmetry.h"
 
 struct copse_exchange {
   const struct copse_topology *topology;
+  const struct copse_routes *routes; /* of plans: a way over relays alone is a hop */
   const struct copse_symmetry
       *symmetry; /* what all ranks' trees are kept alike under; may be NULL */
   const struct copse_schedule_tree
@@ -30,7 +32,8 @@ struct copse_exchange {
 
 /*
  * *trees [*n], in `arena`: all trees, in order, and what the simulator says of them in one chunk.
- * What it took is added to *work. Only floats choose; what comes out is a forest by construction.
+ * Where none can be faster than beat_us, *us is INFINITY, and *trees are as they were. What it took
+ * is added to *work. Only floats choose; what comes out is a forest by construction.
  * COPSE_UNSUPPORTED where that is not for the schedule.
  */
 copse_status copse_exchange_edges(const struct copse_exchange *exchange, struct copse_arena *arena,

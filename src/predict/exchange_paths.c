@@ -56,12 +56,6 @@ static int draw(struct search *s, int below) { /* Knuth's MMIX */
 
 /* ---- what there is to choose from ----------------------------------------------------------- */
 
-static bool is_hop(const struct copse_topology *t, const int *nodes, int n) {
-  for (int i = 1; i + 1 < n; i++)
-    if (t->nodes[nodes[i]].rank >= 0) return false;
-  return n >= 2;
-}
-
 static void add_choice(struct choice *c, const int *nodes, int n) {
   for (int i = 0; i < c->n; i++)
     if (c->n_nodes[i] == n && memcmp(c->nodes[i], nodes, (size_t)n * sizeof *nodes) == 0) return;
@@ -90,7 +84,7 @@ static copse_status find_ways(struct search *s) {
     const int *nodes = i / n == i % n ? NULL : copse_route(s->x->routes, i / n, i % n, &length);
     us[i] = i / n == i % n ? 0 : INFINITY;
     s->next_rank[i] = -1;
-    if (!nodes || !is_hop(t, nodes, length)) continue;
+    if (!nodes || !copse_route_is_hop(t, nodes, length)) continue;
     us[i] = s->x->alpha_us + HOP_US; /* of equal ones the fewest hops */
     s->next_rank[i] = i % n;
     for (int k = 0; k + 1 < length; k++)

@@ -49,13 +49,6 @@ struct stage {
   struct copse_err *err;
 };
 
-/* Over relays alone. */
-static bool is_hop(const struct copse_topology *t, const int *nodes, int n) {
-  for (int i = 1; i + 1 < n; i++)
-    if (t->nodes[nodes[i]].rank >= 0) return false;
-  return n >= 2;
-}
-
 static int link_of(const struct copse_topology *t, const int *nodes, int i) {
   return copse_topology_find_link(t, nodes[i], nodes[i + 1]);
 }
@@ -66,7 +59,7 @@ static double busiest(const struct stage *s, int src, int dst) {
   int n;
   const int *nodes = copse_route(s->routes, src, dst, &n);
   double most = 0;
-  if (!is_hop(s->topology, nodes, n)) return INFINITY;
+  if (!copse_route_is_hop(s->topology, nodes, n)) return INFINITY;
   for (int i = 0; i + 1 < n; i++) {
     int link = link_of(s->topology, nodes, i);
     double bandwidth = copse_q_to_double(s->topology->links[link].bandwidth);
@@ -456,9 +449,8 @@ static copse_status mend_path(const struct copse_topology *t, const struct copse
   if (is_there) return COPSE_OK;
   if (!routes) return copse_fail(err, COPSE_UNSUPPORTED, "too many pairs of ranks for routes");
   const int *route = copse_route(routes, src, dst, &n);
-  for (int i = 1; i + 1 < n; i++)
-    if (t->nodes[route[i]].rank >= 0)
-      return copse_fail(err, COPSE_UNSUPPORTED, "ranks between two ranks");
+  if (!copse_route_is_hop(t, route, n))
+    return copse_fail(err, COPSE_UNSUPPORTED, "ranks between two ranks");
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n, nodes, err));
   memcpy(nodes, route, (size_t)n * sizeof *nodes);
   *path = nodes;

@@ -476,6 +476,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              double work, int seed, bool fold) {
   const struct copse_solve_options *o = s->question->solve;
   struct copse_exchange x = {.topology = s->topology,
+                             .routes = s->predict.routes,
                              .symmetry = o->root < 0 ? &s->symmetry : NULL,
                              .root = o->root,
                              .trees = from->trees,
@@ -493,7 +494,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .work = work,
                              .seed = (uint64_t)seed + 1};
   struct variant v = *from;
-  double us;
+  double us = 0;
   struct copse_err why = COPSE_ERR_INIT;
   copse_status status =
       copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, &s->work, &why);
@@ -502,7 +503,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
     why = (struct copse_err)COPSE_ERR_INIT;
     status = copse_exchange_edges(&x, &from->of->arena, &v.trees, &v.n_trees, &us, &s->work, &why);
   }
-  if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) return COPSE_OK;
+  if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW || us == INFINITY) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(s->err, status, "%s", why.text);
   copse_proposal_name_add(v.name, sizeof v.name, "exchanged", 1);
   COPSE_DO(consider(s, &v));

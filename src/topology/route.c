@@ -480,6 +480,12 @@ static struct way_load load_with(const struct copse_topology *t, const int64_t *
   return with;
 }
 
+bool copse_route_is_hop(const struct copse_topology *topology, const int *nodes, int n) {
+  for (int i = 1; i + 1 < n; i++)
+    if (topology->nodes[nodes[i]].rank >= 0) return false;
+  return n >= 2;
+}
+
 const int *copse_route_take(const struct copse_topology *topology,
                             const struct copse_routes *routes, int src, int dst, int64_t amount,
                             int64_t *load, int *n) {

@@ -76,6 +76,8 @@ static inline const int *copse_route_way(const struct copse_routes *routes, int 
   *n = routes->length[pair];
   return routes->nodes + routes->first[pair];
 }
+/* Whether it goes over relays alone. */
+bool copse_route_is_hop(const struct copse_topology *topology, const int *nodes, int n);
 /* That of the pair's ways whose busiest link has least to carry, of equal ones that with least on
  * all its links, when `amount` is added to load [n_links], which it then is. */
 const int *copse_route_take(const struct copse_topology *topology,

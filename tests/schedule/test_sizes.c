@@ -259,6 +259,7 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
     struct copse_solve_options options = options_of(t, of[_i], &state);
     struct copse_solve_seconds seconds;
     struct copse_symmetry symmetry = {0};
+    struct copse_routes routes;
     struct copse_schedule *s;
     struct copse_err err = COPSE_ERR_INIT;
     double us, work = 0, bytes = 100000;
@@ -266,7 +267,9 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
     ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
     ASSERT_OK(copse_schedule_expand(s, &err), &err);
     if (options.root < 0) ASSERT_OK(copse_topology_symmetry(t, &symmetry, &err), &err);
+    ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
     const struct copse_exchange x = {.topology = t,
+                                     .routes = &routes,
                                      .symmetry = options.root < 0 ? &symmetry : NULL,
                                      .trees = s->trees,
                                      .n_trees = s->n_trees,
@@ -278,6 +281,7 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
                                      .pieces = 2,
                                      .fold = seed % 3 == 2,
                                      .most_transfers = 5000,
+                                     .beat_us = INFINITY,
                                      .work = 2e5};
     ASSERT_OK(copse_exchange_edges(&x, &s->arena, &s->trees, &s->n_trees, &us, &work, &err), &err);
     ck_assert(work > 0);
@@ -294,6 +298,7 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
     const char *defect = copse_test_schedule_defect(s, t);
     ck_assert_msg(defect == NULL || strstr(defect, "time"), "%s", defect);
     copse_symmetry_free(&symmetry);
+    copse_routes_free(&routes);
     copse_schedule_free(s);
     copse_topology_free(t);
   }

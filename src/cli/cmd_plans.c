@@ -241,8 +241,9 @@ static copse_status write_schedule(struct job *j, const struct copse_schedule *s
 /* ---- the table and the index -------------------------------------------------------------- */
 
 static const char *most_of(const struct copse_candidate_range *range, const char *any, char text[24]) {
+  if (range->max_bytes == INT64_MAX) return any;
   snprintf(text, 24, "%" PRIu64, range->max_bytes);
-  return range->max_bytes < INT64_MAX ? text : any;
+  return text;
 }
 
 static void add_to_table(struct job *j, const struct copse_candidate_range *range, double us,
@@ -277,8 +278,7 @@ static void add_losses(struct job *j, const struct copse_candidate_range *range,
     if (list[range->candidate].kept && !list[range->fastest].kept)
       copse_text_add(&j->losses, ", for being kept\n");
     else if (range->fewer_hops > 0 && range->loss <= (1 + MODEL_ERROR) * (1 + CLOSE_TIME) - 1)
-      copse_text_add(&j->losses, ", for %d hop%s less\n", range->fewer_hops,
-                     range->fewer_hops == 1 ? "" : "s");
+      copse_text_add(&j->losses, ", for %d hop%s less\n", range->fewer_hops, range->fewer_hops == 1 ? "" : "s");
     else
       copse_text_add(&j->losses, ", for a plan less\n");
   }

@@ -134,36 +134,41 @@ static bool is_for(const struct copse_candidates *c, int i, double bytes) {
 
 static int hops(const struct copse_candidates *c, int i) { return c->list[i].hops; }
 
-/* Of one size, as far as it is known: */
+/* A candidate's time, to be compared with others' when one is taken. */
+static double cost(const struct copse_candidates *c, const double *us, int i) {
+  return c->list[i].kept ? us[i] / (1 + KEPT_WORTH) : us[i];
+}
+
+/* Of one size, as far as it is known: the least time; copse_candidates_best, -1: nothing is known; and
+ * its time, as cost() has it. */
 struct nearest {
-  double least; /* time */
-  int best;     /* copse_candidates_best; -1: nothing is known */
+  double least;
+  int best;
+  double cost;
 };
 
-/* By how much longer than the fastest one a candidate may take that matters. */
-struct reach {
-  double all, higher; /* if it has no more hops than the best one, and if it has */
-};
-
-/* Up to what time a candidate matters: where it may be taken, be close to what is (_best, _lasting),
- * or be the fastest. */
-static double limit_of(const struct copse_candidates *c, int i, const struct nearest *near,
-                       const struct reach *reach) {
-  bool higher = near->best >= 0 && hops(c, i) > hops(c, near->best);
-  return near->least * (higher ? reach->higher : reach->all) *
-         (c->list[i].kept ? 1 + KEPT_WORTH : 1);
+/* Up to what time a candidate matters: where it is not slower than `reach` times the fastest, may be taken,
+ * be close to what is (_best, _lasting), or be the fastest. */
+static double limit_of(const struct copse_candidates *c, int i, const struct nearest *near, double reach) {
+  int more = near->best < 0 ? -1 : hops(c, i) - hops(c, near->best);
+  if (more < 0) reach = fmax(reach, (1 + MODEL_ERROR) * (1 + CLOSE_TIME) * (1 + SAME_TIME));
+  double most = near->least * fmax(reach, 1);
+  if (more == 0) most = fmax(most, near->cost * (1 + CLOSE_TIME) * (1 + SAME_TIME));
+  return most * (c->list[i].kept ? 1 + KEPT_WORTH : 1);
 }
 
 static void find_nearest(const struct copse_candidates *c, const double *us, struct nearest *near) {
-  *near = (struct nearest){INFINITY, -1};
+  *near = (struct nearest){INFINITY, -1, INFINITY};
   for (int i = 0; i < c->n; i++) near->least = fmin(near->least, us[i]);
-  if (near->least < INFINITY) near->best = copse_candidates_best(c, us);
+  if (near->least == INFINITY) return;
+  near->best = copse_candidates_best(c, us);
+  near->cost = cost(c, us, near->best);
 }
 
 /* Simulates candidates from `first` to before `end`, or of each size its guess, at sizes [n] as far as
  * they matter by what is known; *done: there was nothing to do. */
 static copse_status time_some(const struct copse_candidates *c, struct wishes *w, int first, int end,
-                              const int *guesses, const double *bytes, int n, const struct reach *reach,
+                              const int *guesses, const double *bytes, int n, double reach,
                               double (*us)[COPSE_MAX_CANDIDATES], struct nearest *near, bool *done,
                               struct copse_err *err) {
   for (int i = first; i < end; i++)
@@ -188,7 +193,7 @@ static copse_status time_some(const struct copse_candidates *c, struct wishes *w
 /* Those that matter. A guess at the best comes first, then the last ones: what was searched for, and
  * packets. So the others need not be simulated to their ends; what is found does not depend on it. */
 static copse_status time_near(const struct copse_candidates *c, const double *bytes, int n,
-                              const struct reach *reach, double (*us)[COPSE_MAX_CANDIDATES],
+                              double reach, double (*us)[COPSE_MAX_CANDIDATES],
                               struct copse_err *err) {
   COPSE_AT_END(end_wishes) struct wishes w = {0};
   struct nearest *near;
@@ -197,7 +202,7 @@ static copse_status time_near(const struct copse_candidates *c, const double *by
   COPSE_DO(COPSE_ARRAY(&w.arena, (size_t)n, near, err));
   COPSE_DO(COPSE_ARRAY(&w.arena, (size_t)n, guesses, err));
   for (int b = 0; b < n; b++) {
-    near[b] = (struct nearest){INFINITY, -1};
+    near[b] = (struct nearest){INFINITY, -1, INFINITY};
     guesses[b] = guess_best(c->times, bytes[b]);
     for (int i = 0; i < c->n; i++) us[b][i] = INFINITY;
   }
@@ -221,8 +226,7 @@ static copse_status time_near(const struct copse_candidates *c, const double *by
 copse_status copse_candidates_time(const struct copse_candidates *c, const double *bytes,
                                    int n_sizes, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) {
-  static const struct reach reach = {(1 + MODEL_ERROR) * (1 + CLOSE_TIME) * (1 + SAME_TIME), 1};
-  return time_near(c, bytes, n_sizes, &reach, us, err);
+  return time_near(c, bytes, n_sizes, 0, us, err);
 }
 
 copse_status copse_candidates_time_of(const struct copse_candidates *c, int which,
@@ -388,7 +392,7 @@ static copse_status list_fastest_first(const struct copse_candidates *c, double 
                                        struct copse_proposal *from, struct copse_err *err) {
   double us[1][COPSE_MAX_CANDIDATES];
   struct timed list[COPSE_MAX_CANDIDATES];
-  COPSE_DO(time_near(c, &bytes, 1, &(struct reach){SEARCHED_REACH, SEARCHED_REACH}, us, err));
+  COPSE_DO(time_near(c, &bytes, 1, SEARCHED_REACH, us, err));
   for (int i = 0; i < c->n; i++) list[i] = (struct timed){i > 0 ? us[0][i] : -1, i};
   COPSE_SORT(list, c->n, faster);
   for (int i = 0; i < c->n; i++) {
@@ -551,11 +555,6 @@ void copse_candidates_free(struct copse_candidates *candidates) {
 #define MOST_SIZES 128
 
 /* ---- which is best --------------------------------------------------------------------------- */
-
-/* A candidate's time, to be compared with others' when one is taken. */
-static double cost(const struct copse_candidates *c, const double *us, int i) {
-  return c->list[i].kept ? us[i] / (1 + KEPT_WORTH) : us[i];
-}
 
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
   double least = INFINITY;

@@ -81,34 +81,34 @@ static inline int place_of(const struct frame *frame, int transfer) {
 
 /* ---- places ------------------------------------------------------------------------------ */
 
-struct ordered { int order, transfer; };
-COPSE_ORDER(by_order, struct ordered, COPSE_UP(order) ?: COPSE_UP(transfer))
+/* Bits of an order by which transfers are dealt out at a time. */
+#define PLACE_BITS 11
 
-/* Leaves `places` NULL where the numbers are in order already. */
+/* By `order`, then by number: dealt out by the lowest bits, then by the next ones (a radix sort; some tenth
+ * of a plan's simulation would go into another). Leaves `places` NULL where they are so already. */
 static copse_status find_places(struct frame *f, struct copse_arena *scratch, struct copse_err *err) {
   const struct copse_sim_item *items = f->dag->items;
-  int n = f->dag->n_transfers, sorted = 1, least = INT_MAX, most = INT_MIN;
-  struct ordered *list = NULL;
-  int *next;
+  int n = f->dag->n_transfers, sorted = 1, least = INT_MAX, most = INT_MIN, *from, *to;
   while (sorted < n && items[sorted - 1].order <= items[sorted].order) sorted++;
   if (sorted >= n) return COPSE_OK;
   COPSE_DO(copse_arena_array(&f->arena, (size_t)n, sizeof *f->places, &f->places, err));
+  COPSE_DO(copse_arena_array(scratch, (size_t)n, sizeof *from, &from, err));
+  COPSE_DO(copse_arena_array(scratch, (size_t)n, sizeof *to, &to, err));
   for (int t = 0; t < n; t++) {
     least = items[t].order < least ? items[t].order : least;
     most = items[t].order > most ? items[t].order : most;
+    from[t] = t;
   }
-  int64_t range = (int64_t)most - least + 1;
-  if (range <= n) { /* counted: some tenth of a plan's simulation else goes into this */
-    COPSE_DO(copse_arena_array(scratch, (size_t)range + 1, sizeof *next, &next, err));
-    for (int t = 0; t < n; t++) next[items[t].order - least + 1]++;
-    for (int o = 0; o < range; o++) next[o + 1] += next[o];
-    for (int t = 0; t < n; t++) f->places[t] = next[items[t].order - least]++;
-    return COPSE_OK;
+  for (int bit = 0; bit < 32 && ((uint32_t)most - (uint32_t)least) >> bit > 0; bit += PLACE_BITS) {
+    int next[(1 << PLACE_BITS) + 1] = {0}, *dealt = to;
+    const uint32_t mask = (1 << PLACE_BITS) - 1, base = (uint32_t)least;
+    for (int t = 0; t < n; t++) next[(((uint32_t)items[t].order - base) >> bit & mask) + 1]++;
+    for (uint32_t d = 0; d < mask; d++) next[d + 1] += next[d];
+    for (int i = 0; i < n; i++) dealt[next[((uint32_t)items[from[i]].order - base) >> bit & mask]++] = from[i];
+    to = from;
+    from = dealt;
   }
-  COPSE_DO(copse_arena_array(scratch, (size_t)n, sizeof *list, &list, err));
-  for (int t = 0; t < n; t++) list[t] = (struct ordered){items[t].order, t};
-  COPSE_SORT(list, n, by_order);
-  for (int p = 0; p < n; p++) f->places[list[p].transfer] = p;
+  for (int p = 0; p < n; p++) f->places[from[p]] = p;
   return COPSE_OK;
 }
 

@@ -129,6 +129,7 @@ static void add_random(uint64_t *state, const struct copse_topology *t, struct c
   x.n_streams = random_list(state, MOST_WAITS, dag->n_transfers, streams);
   if (copse_test_random_int(state, 0, 3) == 0) x.delay_us = copse_test_random_int(state, 0, 5);
   if (copse_test_random_int(state, 0, 3) == 0) x.order = copse_test_random_int(state, -2, 2);
+  if (copse_test_random_int(state, 0, 3) == 0) x.order *= copse_test_random_int(state, 1, 1000000000);
   x.worker = copse_test_random_int(state, 0, 2);
   if (copse_test_random_int(state, 0, 3) == 0) {
     for (int i = 0; i < x.n_links; i++) copies[i] = copse_test_random_int(state, -3, 6);

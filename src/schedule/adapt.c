@@ -618,7 +618,7 @@ copse_status copse_numbering_make(const struct copse_schedule *from,
                                   const struct copse_topology *topology, struct copse_arena *arena,
                                   struct copse_numbering *out, bool *fits, struct copse_err *err) {
   int *number;
-  *out = (struct copse_numbering){0};
+  *out = (struct copse_numbering){.healthy = healthy};
   COPSE_DO(number_nodes(healthy, topology, arena, out, err));
   COPSE_DO(number_ranks(healthy, topology, arena, out, err));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)from->n_nodes, number, err));
@@ -633,4 +633,58 @@ copse_status copse_numbering_make(const struct copse_schedule *from,
   out->schedule.n_rotations = from->n_rotations;
   return copse_numbering_rotations(out, from->rotations, from->n_rotations, number, arena,
                                    &out->schedule.rotations, err);
+}
+
+int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst) {
+  return copse_topology_find_link(numbers->healthy, numbers->healthy_of[src],
+                                  numbers->healthy_of[dst]);
+}
+
+copse_status copse_numbering_loads(const struct copse_numbering *numbers, const int64_t *each,
+                                   struct copse_q *loads, bool *fits, struct copse_err *err) {
+  const struct copse_schedule *base = &numbers->schedule;
+  const struct copse_topology *healthy = numbers->healthy;
+  COPSE_AT_END(copse_free_at) int *image = NULL;
+  COPSE_DO(copse_calloc((size_t)healthy->n_links, sizeof *image, &image, err));
+  for (int e = 0; e < healthy->n_links; e++) loads[e] = COPSE_Q_ZERO;
+  for (int t = 0; t < base->n_trees; t++)
+    for (int e = 0; e < base->trees[t].n_edges; e++) {
+      const struct copse_schedule_edge *edge = &base->trees[t].edges[e];
+      for (int i = 0; i + 1 < edge->n_path && *fits; i++) {
+        int link = copse_numbering_link(numbers, edge->path[i], edge->path[i + 1]);
+        *fits = link >= 0;
+        if (*fits) loads[link].num += each[t];
+      }
+    }
+  for (int g = 0; g < base->n_rotations && *fits; g++) {
+    const struct copse_permutation *rotation = &base->rotations[g];
+    for (int e = 0; e < healthy->n_links && *fits; e++) {
+      image[e] =
+          copse_numbering_link(numbers, rotation->image[numbers->all_of[healthy->links[e].src]],
+                               rotation->image[numbers->all_of[healthy->links[e].dst]]);
+      *fits = image[e] >= 0;
+    }
+    if (*fits) COPSE_DO(copse_sum_cycles(rotation->order, image, healthy->n_links, loads, err));
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_numbering_keep(const struct copse_numbering *numbers, struct copse_schedule *s,
+                                  struct copse_err *err) {
+  const struct copse_schedule *base = &numbers->schedule;
+  const char **ids;
+  int *ranks, n = base->n_ranks + base->n_absent;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)numbers->n_nodes, ids, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, ranks, err));
+  for (int v = 0; v < numbers->n_nodes; v++)
+    COPSE_DO(copse_arena_text(&s->arena, numbers->healthy->nodes[numbers->healthy_of[v]].id,
+                              &ids[v], err));
+  memcpy(ranks, base->rank_nodes, (size_t)n * sizeof *ranks);
+  s->nodes = ids;
+  s->n_nodes = numbers->n_nodes;
+  s->rank_nodes = ranks;
+  s->n_absent = base->n_absent;
+  s->n_rotations = base->n_rotations;
+  return copse_numbering_rotations(numbers, base->rotations, s->n_rotations, NULL, &s->arena,
+                                   &s->rotations, err);
 }

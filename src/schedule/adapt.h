@@ -67,6 +67,7 @@ copse_status copse_schedule_mend(struct copse_schedule *schedule,
  * allreduce those that broadcast, a reduction's turned around.
  */
 struct copse_numbering {
+  const struct copse_topology *healthy;
   int n_nodes;     /* gone ones included */
   int *healthy_of; /* [n_nodes] */
   int *all_of;     /* [healthy nodes] */
@@ -93,3 +94,15 @@ copse_status copse_numbering_rotations(const struct copse_numbering *numbers,
                                        const int *number, struct copse_arena *arena,
                                        const struct copse_permutation **out,
                                        struct copse_err *err) COPSE_CHECKED;
+
+/* The healthy topology's link between two nodes, or -1. */
+int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst);
+/* What all images put on links of the healthy topology, loads [n_links], a copy for each receiver:
+ * each [trees] equal ones for a base tree. *fits, true before: its links are where trees have
+ * them. */
+copse_status copse_numbering_loads(const struct copse_numbering *numbers, const int64_t *each,
+                                   struct copse_q *loads, bool *fits,
+                                   struct copse_err *err) COPSE_CHECKED;
+/* Nodes, ranks and symmetries of a schedule on the numbers. */
+copse_status copse_numbering_keep(const struct copse_numbering *numbers, struct copse_schedule *s,
+                                  struct copse_err *err) COPSE_CHECKED;

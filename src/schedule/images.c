@@ -206,6 +206,25 @@ int copse_moved_height(const struct copse_base_tree *tree, const struct copse_mo
   return height;
 }
 
+void copse_moved_depths(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
+                        int *up, int *depth) {
+  const int unknown = -2;
+  memcpy(up, tree->up, (size_t)tree->n * sizeof *up);
+  for (int i = 0; i < tree->n; i++) depth[i] = unknown;
+  depth[tree->root] = 0;
+  for (int i = 0; i < n; i++) {
+    up[moved[i].rank] = moved[i].up;
+    if (moved[i].up < 0) depth[moved[i].rank] = -1;
+  }
+  for (int i = 0; i < tree->n; i++) {
+    int below = 0, known = i;
+    for (; depth[known] == unknown; known = up[known]) below++;
+    bool hangs = depth[known] >= 0;
+    below += depth[known];
+    for (int at = i; depth[at] == unknown; at = up[at]) depth[at] = hangs ? below-- : -1;
+  }
+}
+
 /* The ranks that a change of a schedule moves, absent ones first, on the numbers of its base tree:
  * out [n_absent + n_edges]; returns how many. rank_of [n_nodes]. */
 static int change_moves(const struct copse_schedule *s, const struct copse_images *images,

@@ -64,9 +64,11 @@ struct copse_moved {
  * circle, or below what is absent. O(n^2) at most. */
 int copse_moved_depth(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
                       int v);
+/* Of all ranks, which moved in no circle, and where each hangs. O(ranks + n) */
+void copse_moved_depths(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
+                        int *up, int *depth);
 /* How far down it goes from a rank over ranks that have not moved. O(n^2) */
 int copse_moved_below(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
                       int rank);
 /* The height of what remains, -1 where something hangs nowhere. O(n^2 log n) */
 int copse_moved_height(const struct copse_base_tree *tree, const struct copse_moved *moved, int n);
-

@@ -85,7 +85,8 @@ START_TEST(trust_reaches_the_careful_optimum_where_a_part_is_broken) {
   static const copse_collective collectives[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER,
                                                  COPSE_ALLREDUCE};
   struct copse_topology *t = make(_i);
-  for (int c = 0; c < 3; c += copse_test_all() ? 1 : 2) { /* an allreduce has a reduce_scatter's trees */
+  for (int c = 0; c < 3;
+       c += copse_test_all() ? 1 : 2) { /* an allreduce has a reduce_scatter's trees */
     if (!is_taken(_i, c, 0) && !is_taken(_i, c, 1)) continue;
     struct copse_schedule *careful = solve(t, collectives[c], -1, INT_MAX, true);
     for (int plain = 0; plain < 2; plain++) {
@@ -394,8 +395,17 @@ END_TEST
 
 /* Hosts whose GPUs are joined by links, with a NIC for two of them: where a tree came in by the NIC
  * that is down, what hung below that GPU comes in elsewhere and turns around, over several GPUs. */
-static const struct copse_fault linked[] = {
-    {"h2.nic1", {0, 1}}, {"h3.nic2", {1, 2}}, {"h5.nic0", {1, 4}}};
+static const struct {
+  const char *file;
+  struct copse_fault fault;
+} linked[] = {{"topologies/frontier-x8.json", {"h2.nic1", {0, 1}}},
+              {"topologies/frontier-x8.json", {"h3.nic2", {1, 2}}},
+              {"topologies/frontier-x8.json", {"h5.nic0", {1, 4}}},
+              /* other trees have the room, and take other ways: */
+              {"topologies/frontier-x8.json", {"h0.gpu5", {0, 1}}},
+              {"topologies/pcie-8-x2.json", {"h1.gpu2", {0, 1}}},
+              {"topologies/pcie-8-x2.json", {"h1.nic1", {0, 1}}},
+              {"topologies/dgx2-x2.json", {"h0.gpu5", {0, 1}}}};
 
 /* Loop: linked. */
 START_TEST(hosts_of_linked_gpus_are_entered_anywhere) {
@@ -403,8 +413,8 @@ START_TEST(hosts_of_linked_gpus_are_entered_anywhere) {
   struct copse_topology *whole, *t;
   struct copse_verify_report report;
   struct copse_schedule *healthy, *s;
-  ASSERT_OK(copse_topology_load("topologies/frontier-x8.json", NULL, &whole, &err), &err);
-  ASSERT_OK(copse_topology_break(whole, "t.json", &linked[_i], 1, &t, &err), &err);
+  ASSERT_OK(copse_topology_load(linked[_i].file, NULL, &whole, &err), &err);
+  ASSERT_OK(copse_topology_break(whole, "t.json", &linked[_i].fault, 1, &t, &err), &err);
   ASSERT_OK(solve_repaired(whole, NULL, COPSE_ALLGATHER, &healthy, &err), &err);
   ASSERT_OK(solve_repaired(t, whole, COPSE_ALLGATHER, &s, &err), &err);
   ck_assert(s->excepted);

@@ -705,7 +705,8 @@ static copse_status repair(struct solving *b, const struct copse_schedule *from,
   return COPSE_OK;
 }
 
-static copse_status try_repair(const struct solving *like, struct copse_schedule **out,
+/* *high: by more hops than is asked for, of so few ranks that all trees can be listed. */
+static copse_status try_repair(const struct solving *like, struct copse_schedule **out, bool *high,
                                struct copse_solve_seconds *seconds) {
   COPSE_AT_END(release) struct solving b = *like;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *healthy = NULL;
@@ -718,6 +719,8 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
   COPSE_DO(start(&b));
   COPSE_DO(repair(&b, from, &made));
   if (!made) return COPSE_OK;
+  *high = copse_schedule_height(b.schedule) > copse_schedule_height(from) + COPSE_REPAIR_HIGHEST &&
+          !b.options->compact && b.topology->n_ranks <= COPSE_COMPACT_RANKS;
   *out = b.schedule;
   b.schedule = NULL;
   return COPSE_OK;
@@ -765,10 +768,16 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   struct copse_err *err) {
   COPSE_AT_END(release)
   struct solving b = {.topology = topology, .options = options, .seconds = seconds, .err = err};
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *repaired = NULL;
+  bool high = false;
   *out = NULL;
   *seconds = (struct copse_solve_seconds){0};
-  if (may_repair(&b)) COPSE_DO(try_repair(&b, out, seconds));
-  if (*out) return COPSE_OK;
+  if (may_repair(&b)) COPSE_DO(try_repair(&b, &repaired, &high, seconds));
+  if (repaired && !high) {
+    *out = repaired;
+    repaired = NULL;
+    return COPSE_OK;
+  }
   if (options->collective == COPSE_ALLTOALL) {
     COPSE_DO(start(&b));
     COPSE_DO(copse_solve_alltoall(topology, options, b.schedule, seconds, err));
@@ -778,7 +787,10 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
     COPSE_DO(solve_trees(&b));
     COPSE_DO(meet_tolerance(&b, options));
   }
-  *out = b.schedule;
-  b.schedule = NULL;
+  struct copse_schedule **best = &b.schedule;
+  if (repaired && copse_schedule_height(repaired) <= copse_schedule_height(b.schedule))
+    best = &repaired;
+  *out = *best;
+  *best = NULL;
   return COPSE_OK;
 }

@@ -7,6 +7,7 @@
  */
 #include "schedule/solve/repair.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,10 @@ struct variant {
   struct copse_moved *moves;
   struct place *places;
 };
+
+/* Where places are looked for: around, from there over links with room, or also over full ones,
+ * which something else then leaves. */
+enum reach { NEAR, FAR, FULL };
 
 /* A rank that another can hang on: its node in the image, its number and depth in the tree, and how
  * many links away it is. */
@@ -58,7 +63,10 @@ struct repairing {
   size_t n_variants, variants_capacity;
   struct copse_index_map of_image; /* variants by tree and image, the first */
   int64_t last_image;              /* that lost a way over a link with too much */
-  int height, higher; /* of the healthy trees; by how much others should not exceed it */
+  int height, higher; /* of the healthy trees; by how much others should not exceed it, */
+  bool strict;        /* or must not */
+  bool *held;         /* [t->n_links] full of what has come there */
+  int n_turns;        /* how often something took a full link */
   int *via, *stamp, *away, *queue; /* [t->n_nodes] of searches */
   int n_searches, *up, *depth;     /* [n_ranks + n_absent] of a tree at hand */
   int *search_up, *search_depth;   /* likewise, while one searches */
@@ -95,20 +103,15 @@ static copse_status choose_k(struct repairing *r) {
   const struct copse_topology *healthy = r->from->healthy;
   int64_t whole = copse_optimum_step(r->from->network, r->from->optimum);
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->each, r->err));
-  for (int i = 0; i < r->base.n_trees; i++) {
-    struct copse_q part;
-    COPSE_DO(
-        copse_q_mul(r->base.trees[i].weight, (struct copse_q){healthy->n_ranks, 1}, &part, r->err));
-    COPSE_DO(copse_lcm(whole, part.den, &whole, r->err));
-  }
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; i < r->base.n_trees; i++) {
+      struct copse_q part = {healthy->n_ranks, 1};
+      COPSE_DO(copse_q_mul(r->base.trees[i].weight, part, &part, r->err));
+      if (pass == 0) COPSE_DO(copse_lcm(whole, part.den, &whole, r->err));
+      COPSE_DO(copse_q_mul(part, (struct copse_q){whole, 1}, &part, r->err));
+      r->each[i] = part.num;
+    }
   r->k = whole;
-  for (int i = 0; i < r->base.n_trees; i++) {
-    struct copse_q part, k = {whole, 1};
-    COPSE_DO(
-        copse_q_mul(r->base.trees[i].weight, (struct copse_q){healthy->n_ranks, 1}, &part, r->err));
-    COPSE_DO(copse_q_mul(part, k, &part, r->err));
-    r->each[i] = part.num;
-  }
   return COPSE_OK;
 }
 
@@ -117,47 +120,13 @@ static int broken_link(const struct repairing *r, int src, int dst) {
   return copse_topology_find_link(r->t, src, dst);
 }
 
-static int healthy_link(const struct repairing *r, int src, int dst) {
-  return copse_topology_find_link(r->from->healthy, r->numbers.healthy_of[src],
-                                  r->numbers.healthy_of[dst]);
-}
-
-/* What all images put on links of the healthy topology, in trees, with a copy for each receiver.
- * *fits: its links are where the trees have them. */
-static copse_status add_loads(struct repairing *r, struct copse_q *loads,
-                              struct copse_arena *scratch, bool *fits) {
-  const struct copse_topology *healthy = r->from->healthy;
-  int *image;
-  COPSE_DO(COPSE_ARRAY(scratch, (size_t)healthy->n_links, image, r->err));
-  for (int e = 0; e < healthy->n_links; e++) loads[e] = COPSE_Q_ZERO;
-  for (int t = 0; t < r->base.n_trees; t++)
-    for (int e = 0; e < r->base.trees[t].n_edges; e++) {
-      const struct copse_schedule_edge *edge = &r->base.trees[t].edges[e];
-      for (int i = 0; i + 1 < edge->n_path && *fits; i++) {
-        int link = healthy_link(r, edge->path[i], edge->path[i + 1]);
-        *fits = link >= 0;
-        if (*fits) loads[link].num += r->each[t];
-      }
-    }
-  for (int g = 0; g < r->images.n && *fits; g++) {
-    const struct copse_permutation *rotation = &r->base.rotations[g];
-    for (int e = 0; e < healthy->n_links && *fits; e++) {
-      image[e] = healthy_link(r, rotation->image[r->numbers.all_of[healthy->links[e].src]],
-                              rotation->image[r->numbers.all_of[healthy->links[e].dst]]);
-      *fits = image[e] >= 0;
-    }
-    if (*fits) COPSE_DO(copse_sum_cycles(rotation->order, image, healthy->n_links, loads, r->err));
-  }
-  return COPSE_OK;
-}
-
 /* Room of each link: its capacity less what the healthy trees put on it. */
 static copse_status find_room(struct repairing *r, bool *fits) {
   const struct copse_topology *healthy = r->from->healthy;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_q *loads, u;
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)healthy->n_links, loads, r->err));
-  COPSE_DO(add_loads(r, loads, &scratch, fits));
+  COPSE_DO(copse_numbering_loads(&r->numbers, r->each, loads, fits, r->err));
   COPSE_DO(COPSE_ARRAYS(r->arena, (size_t)r->t->n_links, int64_t, r->err, &r->left, &r->capacity));
   COPSE_DO(copse_q_div((struct copse_q){r->k, 1}, r->from->optimum->x, &u, r->err));
   for (int e = 0; e < healthy->n_links && *fits; e++) {
@@ -218,7 +187,7 @@ static copse_status list_users(struct repairing *r) {
       for (int e = 0; e < r->base.trees[t].n_edges; e++) {
         const struct copse_schedule_edge *edge = &r->base.trees[t].edges[e];
         for (int i = 0; i + 1 < edge->n_path; i++) {
-          int link = healthy_link(r, edge->path[i], edge->path[i + 1]);
+          int link = copse_numbering_link(&r->numbers, edge->path[i], edge->path[i + 1]);
           if (pass == 0)
             r->first_user[link + 1]++;
           else
@@ -320,69 +289,56 @@ static int depth_of(const struct repairing *r, const struct variant *v, int rank
   return copse_moved_depth(&r->trees[v->tree], v->moves, v->n, rank);
 }
 
-/* Where each rank of a variant hangs and how deep, -1: below what hangs nowhere, or absent.
- * O(ranks) */
-static void find_depths(const struct repairing *r, const struct variant *v, int *up, int *depth) {
-  const struct copse_base_tree *tree = &r->trees[v->tree];
-  const int unknown = -2;
-  memcpy(up, tree->up, (size_t)tree->n * sizeof *up);
-  for (int i = 0; i < tree->n; i++) depth[i] = unknown;
-  depth[tree->root] = 0;
-  for (int i = 0; i < v->n; i++) {
-    up[v->moves[i].rank] = v->moves[i].up;
-    if (v->moves[i].up < 0) depth[v->moves[i].rank] = -1;
-  }
-  for (int i = 0; i < tree->n; i++) {
-    int n = 0, known = i;
-    for (; depth[known] == unknown; known = up[known]) n++;
-    bool hangs = depth[known] >= 0;
-    n += depth[known];
-    for (int at = i; depth[at] == unknown; at = up[at]) depth[at] = hangs ? n-- : -1;
-  }
-}
-
-/* Backwards over links with room, through relays, from a node: r->ends, near ones only or all.
- * Ranks that hang nowhere don't count: of a root that sent to all by a dead NIC nearly all do. */
-static void search_back(struct repairing *r, const struct variant *v, int node, bool near,
-                        int most) {
+/* Backwards from a node through relays over links with room, with FULL over as few full ones as
+ * there are, those far away first: around a place all may be. Finds r->ends, at most `deepest` in
+ * the tree. Ranks that hang nowhere don't count: of a root that sent to all by a dead NIC nearly
+ * all do. */
+static void search_back(struct repairing *r, const struct variant *v, int node, enum reach reach,
+                        int deepest, int most) {
   struct copse_queue queue = {.items = r->queue};
   struct copse_image image = copse_image_of(&r->images, v->image);
-  int n_looked = 0;
+  int n_looked = 0, n_again = 0, n_last = 0; /* nodes that full links are looked for at */
   r->n_ends = 0;
   r->n_searches++;
   r->stamp[node] = r->n_searches;
   r->away[node] = 0;
   copse_queue_push(&queue, node);
-  while (!copse_queue_is_empty(&queue) && r->n_ends < most) {
-    int b = copse_queue_pop(&queue);
+  while (r->n_ends < most && (n_again > 0 || !copse_queue_is_empty(&queue))) {
+    bool full = copse_queue_is_empty(&queue);
+    int b = full ? r->queue[--n_again] : copse_queue_pop(&queue);
     for (int i = r->entering.first[b]; i < r->entering.first[b + 1] && r->n_ends < most; i++) {
       int e = r->entering.item[i], a = r->from->network->links[e].src;
-      if (r->left[e] <= 0 || r->stamp[a] == r->n_searches) continue;
+      if (r->left[e] <= 0 && (!full || r->capacity[e] == 0 || r->held[e])) continue;
+      if (r->stamp[a] == r->n_searches) continue;
       r->stamp[a] = r->n_searches;
       r->via[a] = e;
       r->away[a] = r->away[b] + 1;
       if (r->numbers.rank_of[a] < 0) {
-        if (!near || r->away[a] < COPSE_REPAIR_NEAR) copse_queue_push(&queue, a);
+        if (reach != NEAR || r->away[a] < COPSE_REPAIR_NEAR) copse_queue_push(&queue, a);
         continue;
       }
       int rank = r->numbers.rank_of[copse_image_back(&r->images, &image, a)];
       if (n_looked++ == COPSE_REPAIR_ENDS_AT_FIRST)
-        find_depths(r, v, r->search_up, r->search_depth);
+        copse_moved_depths(&r->trees[v->tree], v->moves, v->n, r->search_up, r->search_depth);
       int depth =
           n_looked > COPSE_REPAIR_ENDS_AT_FIRST ? r->search_depth[rank] : depth_of(r, v, rank);
-      if (depth >= 0) r->ends[r->n_ends++] = (struct end){a, rank, depth, r->away[a]};
+      if (depth >= 0 && depth <= deepest)
+        r->ends[r->n_ends++] = (struct end){a, rank, depth, r->away[a]};
     }
+    if (reach == FULL && n_again == 0 && r->n_ends == 0 && copse_queue_is_empty(&queue) &&
+        queue.tail > n_last)
+      n_last = n_again = queue.tail;
   }
 }
 
-/* The way that the search found from `end` to `node`: how many of `most` trees it has room for. */
-static copse_status take_way(struct repairing *r, int end, int node, int64_t most, int64_t *amount,
-                             struct place *place) {
+/* The way that the search found from `end` to `node`: how many of *amount trees it has room for, or
+ * with FULL all. */
+static copse_status take_way(struct repairing *r, int end, int node, enum reach reach,
+                             int64_t *amount, struct place *place) {
   const struct copse_net_link *links = r->from->network->links;
   int n = 1, *path;
-  *amount = most;
   for (int v = end; v != node; v = links[r->via[v]].dst, n++)
-    if (r->left[r->via[v]] < *amount) *amount = r->left[r->via[v]];
+    if (reach != FULL && r->left[r->via[v]] < *amount) *amount = r->left[r->via[v]];
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)n, path, r->err));
   n = 0;
   for (int v = end; v != node; v = links[r->via[v]].dst) {
@@ -397,14 +353,11 @@ static copse_status take_way(struct repairing *r, int end, int node, int64_t mos
 
 /*
  * Of the ends the one with the shortest way, so that nothing enters a host that can do without, and
- * of those the highest in the tree; where all make the tree too high, the highest. NULL: none.
- * *low: too high. `at`: what takes the way.
+ * of those the highest in the tree; where all are deeper than `most`, the highest. NULL: none.
+ * *low: so it is.
  */
-static const struct end *choose_end(const struct repairing *r, const struct variant *v, int at,
-                                    bool *low) {
+static const struct end *choose_end(const struct repairing *r, int most, bool *low) {
   const struct end *best = NULL;
-  int most = r->height + r->higher - 1 -
-             copse_moved_below(&r->trees[v->tree], v->moves, v->n, v->moves[at].rank);
   *low = true;
   for (const struct end *end = r->ends; end < r->ends + r->n_ends; end++) {
     bool fits = end->depth <= most;
@@ -421,25 +374,27 @@ static const struct end *choose_end(const struct repairing *r, const struct vari
   return best;
 }
 
-/* Gives what hangs nowhere a place over links with room, with `near` one by which the tree is not
- * too high; *rest: a variant for the trees that there was no room for, or -1. */
-static copse_status attach_free(struct repairing *r, int index, int at, bool near, int *rest,
+/* Gives what hangs nowhere a place, with NEAR one by which the tree is not too high; *rest: a
+ * variant for the trees that there was no room for, or -1. */
+static copse_status attach_free(struct repairing *r, int index, int at, enum reach reach, int *rest,
                                 bool *done) {
   struct variant *v = &r->variants[index];
   const struct end *end = NULL;
-  int64_t amount;
+  int node = r->base.rank_nodes[v->places[at].rank], moved = v->moves[at].rank;
+  int deepest =
+      r->height + r->higher - 1 - copse_moved_below(&r->trees[v->tree], v->moves, v->n, moved);
+  int64_t amount = v->trees;
   bool low;
   *rest = -1;
   for (int most = COPSE_REPAIR_ENDS_AT_FIRST;; most *= 8) {
     if (most > COPSE_REPAIR_ENDS) most = COPSE_REPAIR_ENDS;
-    search_back(r, v, r->base.rank_nodes[v->places[at].rank], near, most);
-    end = choose_end(r, v, at, &low);
+    search_back(r, v, node, reach, r->strict ? deepest : INT_MAX, most);
+    end = choose_end(r, deepest, &low);
     if (r->n_ends < most || most == COPSE_REPAIR_ENDS || !low) break;
   }
-  *done = end && !(near && low);
+  *done = end && !(reach == NEAR && low);
   if (!*done) return COPSE_OK;
-  COPSE_DO(take_way(r, end->node, r->base.rank_nodes[v->places[at].rank], v->trees, &amount,
-                    &v->places[at]));
+  COPSE_DO(take_way(r, end->node, node, reach, &amount, &v->places[at]));
   if (amount < v->trees) {
     struct place placed = v->places[at];
     v->places[at].n_path = 0;
@@ -468,8 +423,8 @@ static void put_back(struct repairing *r, int index, int at, struct copse_moved 
 
 /* Another place for a rank that hangs somewhere, or with `lower` nearer to the root, while trees
  * that there is no room for stay; *done: it has one, else nothing has changed. */
-static copse_status try_moving(struct repairing *r, int index, int rank, bool lower, bool near,
-                               bool *done) {
+static copse_status try_moving(struct repairing *r, int index, int rank, bool lower,
+                               enum reach reach, bool *done) {
   int before = find_move(&r->variants[index], rank), moved, rest;
   int depth = depth_of(r, &r->variants[index], rank);
   struct copse_moved move = {0};
@@ -479,7 +434,7 @@ static copse_status try_moving(struct repairing *r, int index, int rank, bool lo
     place = r->variants[index].places[before];
   }
   COPSE_DO(detach(r, index, rank, &moved));
-  COPSE_DO(attach_free(r, index, moved, near, &rest, done));
+  COPSE_DO(attach_free(r, index, moved, reach, &rest, done));
   if (lower && rest >= 0) put_back(r, rest, moved, move, place, before >= 0);
   if (*done && (!lower || depth_of(r, &r->variants[index], rank) < depth)) return COPSE_OK;
   struct variant *v = &r->variants[index];
@@ -491,18 +446,19 @@ static copse_status try_moving(struct repairing *r, int index, int rank, bool lo
 
 /* A rank that hangs below `at` takes a place elsewhere, the nearest that can, so that `at` can hang
  * on it, or what lies between does first. */
-static copse_status attach_below(struct repairing *r, int index, int at, bool near, bool *done) {
+static copse_status attach_below(struct repairing *r, int index, int at, enum reach reach,
+                                 bool *done) {
   int n = 1, below[COPSE_REPAIR_BELOW] = {r->variants[index].moves[at].rank};
   *done = false;
   for (int i = 0; i < n; i++) {
-    if (i > 0) COPSE_DO(try_moving(r, index, below[i], false, near, done));
+    if (i > 0) COPSE_DO(try_moving(r, index, below[i], false, reach, done));
     if (*done) return COPSE_OK;
     struct variant *v = &r->variants[index];
     struct copse_image image = copse_image_of(&r->images, v->image);
     v->moves[at].up =
         r->trees[v->tree].root; /* as if it hung there: what hangs below it does too */
-    search_back(r, v, copse_image_node(&r->images, &image, r->base.rank_nodes[below[i]]), near,
-                COPSE_REPAIR_ENDS_AT_FIRST);
+    search_back(r, v, copse_image_node(&r->images, &image, r->base.rank_nodes[below[i]]), reach,
+                INT_MAX, COPSE_REPAIR_ENDS_AT_FIRST);
     v->moves[at].up = COPSE_HANGS_NOWHERE;
     for (int e = 0; e < r->n_ends && n < COPSE_REPAIR_BELOW; e++) {
       int known = 0, rank = r->ends[e].rank;
@@ -515,16 +471,17 @@ static copse_status attach_below(struct repairing *r, int index, int at, bool ne
 
 /* Finds places for what hangs nowhere: for all that has a near one, or for the first that has any.
  * `turn`: what hangs below may take a place first. */
-static copse_status settle_some(struct repairing *r, int index, bool near, bool turn, bool *moving,
-                                bool *settled) {
+static copse_status settle_some(struct repairing *r, int index, enum reach reach, bool turn,
+                                bool *moving, bool *settled) {
   *moving = false;
   *settled = true;
   for (int at = 0; at < r->variants[index].n; at++) {
     int rest;
     bool done = false;
     if (r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE) continue;
-    if (near || !*moving) COPSE_DO(attach_free(r, index, at, near, &rest, &done));
-    if (!done && turn && (near || !*moving)) COPSE_DO(attach_below(r, index, at, near, &done));
+    if (reach == NEAR || !*moving) COPSE_DO(attach_free(r, index, at, reach, &rest, &done));
+    if (!done && turn && (reach == NEAR || !*moving))
+      COPSE_DO(attach_below(r, index, at, reach, &done));
     *moving = *moving || done;
     *settled = *settled && r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE;
   }
@@ -535,14 +492,14 @@ static copse_status settle_some(struct repairing *r, int index, bool near, bool 
  * come into a host serves all there: another way in is another tree's. Where many ways are lost,
  * near places for what hangs below are sought before anything comes from afar alone: to seek them
  * again after each such way takes the square of the ways lost. */
-static copse_status settle(struct repairing *r, int index, bool *settled) {
+static copse_status settle_free(struct repairing *r, int index, bool *settled) {
   bool moving = true, near = false, first = true;
   *settled = false;
   while (!*settled && (moving || near)) {
     near = !near || moving;
     first = first && near;
     bool turn = first || !near || r->variants[index].n <= COPSE_REPAIR_FEW;
-    COPSE_DO(settle_some(r, index, near, turn, &moving, settled));
+    COPSE_DO(settle_some(r, index, near ? NEAR : FAR, turn, &moving, settled));
   }
   return COPSE_OK;
 }
@@ -552,7 +509,7 @@ static copse_status settle(struct repairing *r, int index, bool *settled) {
 /* The deepest rank of a tree that is too high; -1: it is not. Sets r->up and r->depth. */
 static int find_deep(struct repairing *r, const struct variant *v) {
   int deepest = r->height + r->higher, rank = -1;
-  find_depths(r, v, r->up, r->depth);
+  copse_moved_depths(&r->trees[v->tree], v->moves, v->n, r->up, r->depth);
   for (int i = 0; i < r->trees[v->tree].n; i++)
     if (r->depth[i] > deepest) {
       deepest = r->depth[i];
@@ -567,7 +524,7 @@ static copse_status lower_variant(struct repairing *r, int index) {
   for (int rank; done && (rank = find_deep(r, &r->variants[index])) >= 0;) {
     done = false;
     while (!done && rank != r->trees[r->variants[index].tree].root) {
-      COPSE_DO(try_moving(r, index, rank, true, false, &done));
+      COPSE_DO(try_moving(r, index, rank, true, FAR, &done));
       rank = r->up[rank];
     }
   }
@@ -584,8 +541,8 @@ static copse_status detach_users(struct repairing *r, int src, int dst, int link
   for (int64_t step = 0; step < n && (link < 0 || r->left[link] < 0); step++) {
     int64_t i = (start + step) % n;
     struct copse_image image = copse_image_of(&r->images, i);
-    int from = healthy_link(r, copse_image_back(&r->images, &image, src),
-                            copse_image_back(&r->images, &image, dst));
+    int from = copse_numbering_link(&r->numbers, copse_image_back(&r->images, &image, src),
+                                    copse_image_back(&r->images, &image, dst));
     for (int u = r->first_user[from]; u < r->first_user[from + 1]; u++) {
       struct user user = r->users[u];
       int first, at;
@@ -606,6 +563,43 @@ static copse_status detach_users(struct repairing *r, int src, int dst, int link
           COPSE_DO(split_variant(r, v, -r->left[link], &rest));
         COPSE_DO(detach(r, v, user.rank, &at));
         r->last_image = i;
+      }
+    }
+  }
+  return COPSE_OK;
+}
+
+/* What came over a link that is full makes others leave it that hang there as in the healthy trees.
+ * If none does, it comes elsewhere, as all that follows. */
+static copse_status push_out(struct repairing *r, int index) {
+  for (int i = 0; i < r->variants[index].n; i++) {
+    struct place place = r->variants[index].places[i];
+    for (int p = 0; p + 1 < place.n_path; p++) {
+      int at, e = broken_link(r, place.path[p], place.path[p + 1]);
+      if (r->left[e] >= 0) continue;
+      COPSE_DO(detach_users(r, place.path[p], place.path[p + 1], e));
+      r->held[e] = r->left[e] < 0;
+      if (!r->held[e]) continue;
+      COPSE_DO(detach(r, index, r->variants[index].moves[i].rank, &at));
+      break;
+    }
+  }
+  return COPSE_OK;
+}
+
+/* All variants, again where one pushed something out of another that was settled. */
+static copse_status settle(struct repairing *r, bool *settled) {
+  bool pushed = true;
+  for (*settled = true; *settled && pushed;) {
+    pushed = false;
+    for (size_t v = 0; v < r->n_variants && *settled; v++) {
+      bool moving = true, hangs;
+      COPSE_DO(settle_free(r, (int)v, settled));
+      while (!*settled && moving && r->n_turns++ < COPSE_REPAIR_TURNS) {
+        COPSE_DO(settle_some(r, (int)v, FULL, true, &moving, &hangs));
+        COPSE_DO(push_out(r, (int)v));
+        COPSE_DO(settle_free(r, (int)v, settled));
+        pushed = true;
       }
     }
   }
@@ -645,22 +639,6 @@ static copse_status prepare(struct repairing *r, bool *fits) {
 /* ---- what was made ------------------------------------------------------------------------- */
 
 COPSE_ORDER(by_image, struct copse_schedule_change, COPSE_UP(tree) ?: COPSE_UP(image))
-
-static copse_status keep_nodes(struct repairing *r, struct copse_schedule *s) {
-  const char **ids;
-  int *ranks, n = r->base.n_ranks + r->base.n_absent;
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)r->numbers.n_nodes, ids, r->err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, ranks, r->err));
-  for (int v = 0; v < r->numbers.n_nodes; v++)
-    COPSE_DO(copse_arena_text(&s->arena, r->from->healthy->nodes[r->numbers.healthy_of[v]].id,
-                              &ids[v], r->err));
-  memcpy(ranks, r->base.rank_nodes, (size_t)n * sizeof *ranks);
-  s->nodes = ids;
-  s->n_nodes = r->numbers.n_nodes;
-  s->rank_nodes = ranks;
-  s->n_absent = r->base.n_absent;
-  return COPSE_OK;
-}
 
 /* The trees of one phase behind those there. */
 static copse_status keep_trees(struct repairing *r, bool reduce, struct copse_schedule *s,
@@ -710,29 +688,26 @@ static copse_status keep_changes(struct repairing *r, bool reduce, int first,
 /* The most loaded link's time; of an allreduce with what the reduction puts there, which is what
  * the broadcast puts on the way back. */
 static copse_status set_time(struct repairing *r, struct copse_schedule *s) {
-  struct copse_q most = COPSE_Q_ZERO, trees = {r->k, 1}, time;
+  struct copse_q most = COPSE_Q_ZERO, whole, time;
   bool reduces = copse_collective_reduces(s->collective);
   bool broadcasts = copse_collective_broadcasts(s->collective);
-  COPSE_DO(copse_q_mul(trees, (struct copse_q){r->base.n_ranks, 1}, &trees, r->err));
+  COPSE_DO(
+      copse_q_mul((struct copse_q){r->k, 1}, (struct copse_q){r->base.n_ranks, 1}, &whole, r->err));
   for (int e = 0; e < r->t->n_links; e++) {
     const struct copse_link *link = &r->t->links[e];
     int64_t load = broadcasts ? r->capacity[e] - r->left[e] : 0;
     int back = reduces ? broken_link(r, link->dst, link->src) : -1;
     if (back >= 0) load += r->capacity[back] - r->left[back];
-    COPSE_DO(copse_q_make(load, 1, &time, r->err));
-    COPSE_DO(copse_q_div(time, link->bandwidth, &time, r->err));
+    COPSE_DO(copse_q_div((struct copse_q){load, 1}, link->bandwidth, &time, r->err));
     if (copse_q_cmp(time, most) > 0) most = time;
   }
-  return copse_q_div(most, trees, &s->time_per_GB, r->err);
+  return copse_q_div(most, whole, &s->time_per_GB, r->err);
 }
 
 static copse_status keep(struct repairing *r, struct copse_schedule *s) {
   struct copse_schedule_tree *trees;
   struct copse_schedule_change *changes;
-  COPSE_DO(keep_nodes(r, s));
-  s->n_rotations = r->base.n_rotations;
-  COPSE_DO(copse_numbering_rotations(&r->numbers, r->base.rotations, s->n_rotations, NULL,
-                                     &s->arena, &s->rotations, r->err));
+  COPSE_DO(copse_numbering_keep(&r->numbers, s, r->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, 2 * (size_t)r->base.n_trees, trees, r->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, 2 * r->n_variants, changes, r->err));
   s->trees = trees;
@@ -756,45 +731,69 @@ static void release(struct repairing *r) {
   copse_index_map_free(&r->of_image);
 }
 
-/* Places for all that is detached: room and variants are copied, so that another height finds them
- * as they were. */
-static copse_status try_height(const struct repairing *detached, int higher,
-                               struct copse_schedule *schedule, bool *made) {
+/* Places for all that is detached: room and variants are copied, so that another try finds them as
+ * they were. *height: of what was made, and kept where it is at most `most`; INT_MAX: nothing. */
+static copse_status try_height(const struct repairing *detached, int higher, bool strict, int most,
+                               struct copse_schedule *schedule, int *height) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   COPSE_AT_END(release) struct repairing r = *detached;
+  bool made;
   r.variants = NULL;
   r.n_variants = r.variants_capacity = 0;
-  r.of_image = (struct copse_index_map){0}; /* nothing looks for variants any more */
+  r.of_image = (struct copse_index_map){0};
   r.arena = &arena;
   r.higher = higher;
+  r.strict = strict;
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.left, r.err));
+  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.held, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_nodes, r.stamp, r.err)); /* searches count anew */
   memcpy(r.left, detached->left, (size_t)r.t->n_links * sizeof *r.left);
   for (size_t i = 0; i < detached->n_variants; i++) {
     struct variant copy = detached->variants[i];
+    uint64_t key = key_of(&r, copy.tree, copy.image);
+    size_t cursor = 0;
     int index;
     copy.capacity = 0;
     COPSE_DO(reserve(&r, &copy, copy.n + 1));
     COPSE_DO(add_variant(&r, copy, &index));
+    if (copse_index_map_next(&r.of_image, key, &cursor) < 0)
+      COPSE_DO(copse_index_map_add(&r.of_image, key, index, r.err));
   }
-  *made = true;
-  for (size_t v = 0; v < r.n_variants && *made; v++) COPSE_DO(settle(&r, (int)v, made));
-  for (size_t v = 0; v < r.n_variants && *made; v++) COPSE_DO(lower_variant(&r, (int)v));
-  for (int e = 0; e < r.t->n_links && *made; e++) *made = r.left[e] >= 0;
-  return *made ? keep(&r, schedule) : COPSE_OK;
+  *height = INT_MAX;
+  COPSE_DO(settle(&r, &made));
+  for (size_t v = 0; v < r.n_variants && made; v++) COPSE_DO(lower_variant(&r, (int)v));
+  for (int e = 0; e < r.t->n_links && made; e++) made = r.left[e] >= 0;
+  if (!made) return COPSE_OK;
+  *height = r.height;
+  for (const struct variant *v = r.variants; v < r.variants + r.n_variants; v++) {
+    int high = copse_moved_height(&r.trees[v->tree], v->moves, v->n);
+    if (high > *height) *height = high;
+  }
+  return *height <= most ? keep(&r, schedule) : COPSE_OK;
 }
 
+/* Tries that make trees as high as is allowed only where nothing else is found, then those that
+ * never make higher ones; the first that is low enough, else the lowest. */
 copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
                                 bool *made, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   COPSE_AT_END(release)
   struct repairing r = {.from = repair, .t = repair->topology, .arena = &arena, .err = err};
-  bool fits;
+  bool fits, best_strict = false;
+  int lowest = INT_MAX, best = 0;
   *made = false;
   COPSE_DO(prepare(&r, &fits));
   if (!fits) return COPSE_OK;
   COPSE_DO(detach_all(&r));
-  for (int higher = COPSE_REPAIR_HIGHER; higher <= COPSE_REPAIR_HIGHEST && !*made; higher++)
-    COPSE_DO(try_height(&r, higher, schedule, made));
+  for (int strict = 0; strict < 2; strict++)
+    for (int higher = COPSE_REPAIR_HIGHER; higher <= COPSE_REPAIR_HIGHEST; higher++) {
+      int height, most = r.height + COPSE_REPAIR_HIGHEST;
+      if (lowest <= most) break;
+      COPSE_DO(try_height(&r, higher, strict, most, schedule, &height));
+      if (height < lowest) best = higher, best_strict = strict, lowest = height;
+    }
+  *made = lowest < INT_MAX;
+  if (*made && lowest > r.height + COPSE_REPAIR_HIGHEST)
+    COPSE_DO(try_height(&r, best, best_strict, INT_MAX, schedule, &lowest));
   return !*made || schedule->n_rotations > 0 ? COPSE_OK : copse_schedule_expand(schedule, err);
 }

@@ -29,6 +29,9 @@ struct copse_repair {
  *     nic 3 of host B is down    ... > A3 ==x==> B3 > B1       B1 had hung on B3:
  *                                ... > A1 -----> B1 > B3       now B3 hangs on B1
  *
+ * Where no way has room it takes one over full links, and of the other trees there some give way:
+ * they find other places likewise.
+ *
  * Places inside the host come first: what has come in serves all there, and another way in is
  * another tree's. In the end ranks of trees that are too high move nearer to their roots, over what
  * room is left.

@@ -162,6 +162,63 @@ START_TEST(what_is_packed_spans_within_the_capacities) {
 }
 END_TEST
 
+/* Six hosts of four terminals, on routers that are all joined. Each tree looks at each link once: a
+ * search from a host that the tree is in would else go over the fabric for each of its terminals. */
+START_TEST(hosts_that_a_tree_is_in_are_searched_without_the_fabric) {
+  const struct copse_network_symmetry none = {0};
+  for (int routers = 8; routers <= 24; routers += 8) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct made m;
+    bool made;
+    start(&m, 24, 6 + routers);
+    for (int i = 0; i < 24; i++) {
+      join(&m, i, 24 + i / 4, 16);
+      join(&m, i, 30 + i % routers, 1);
+    }
+    for (int s = 0; s < routers; s++)
+      for (int t = 0; t < s; t++) join(&m, 30 + t, 30 + s, 64);
+    scale(&m);
+    struct copse_forest forest = {.k = m.k};
+    struct copse_tree_problem problem = {
+        .network = &m.network, .capacities = m.capacities, .k = m.k, .symmetry = &none};
+    ASSERT_OK(copse_make_orbit_trees(&problem, &forest, &made, &err), &err);
+    ck_assert(made);
+    check_forest(&m, m.k, &forest);
+    ck_assert_int_le(forest.n_looks, (int64_t)forest.n_trees * m.network.n_links);
+    copse_forest_free(&forest);
+  }
+}
+END_TEST
+
+/* A host of two terminals with a NIC each, of which one, `first`, cannot send to the other: a tree that
+ * came to that one first comes in again, over the switch outside, as there is room. */
+START_TEST(a_host_with_room_is_entered_again_from_outside) {
+  enum { ROOT, A, B, SWITCH, NIC };
+  for (int first = A; first <= B; first++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct made m;
+    bool made;
+    start(&m, 3, 3);
+    m.network.n_roots = 1;
+    m.k = 3;
+    join(&m, ROOT, SWITCH, 16);
+    for (int i = 0; i < 2; i++) {
+      join(&m, SWITCH, NIC + i, A + i == first ? 2 : 3);
+      join(&m, NIC + i, A + i, 8);
+    }
+    m.links[m.network.n_links++] = (struct copse_net_link){A + B - first, first, 4};
+    for (int e = 0; e < m.network.n_links; e++) m.capacities[e] = m.links[e].capacity;
+    struct copse_forest forest = {.k = m.k};
+    struct copse_tree_problem problem = {
+        .network = &m.network, .capacities = m.capacities, .k = m.k};
+    ASSERT_OK(copse_make_single(&problem, &forest, &made, &err), &err);
+    ck_assert(made);
+    check_forest(&m, m.k, &forest);
+    copse_forest_free(&forest);
+  }
+}
+END_TEST
+
 /* One switch with room for all: each root reaches every other in one hop. */
 START_TEST(a_single_switch_is_packed_by_stars) {
   struct made m;
@@ -203,6 +260,8 @@ int main(void) {
   tcase_set_timeout(tests, 300);
   tcase_add_test(tests, tori_are_packed_at_their_optimum);
   tcase_add_test(tests, what_is_packed_spans_within_the_capacities);
+  tcase_add_test(tests, hosts_that_a_tree_is_in_are_searched_without_the_fabric);
+  tcase_add_test(tests, a_host_with_room_is_entered_again_from_outside);
   tcase_add_test(tests, a_single_switch_is_packed_by_stars);
   tcase_add_test(tests, weights_count_as_trees);
   tcase_add_test(tests, more_trees_than_the_links_carry_are_not_packed);

@@ -30,6 +30,7 @@ struct copse_forest {
   bool base_only; /* the trees are those of base roots; the others are their images */
   int n_trees, trees_capacity;
   struct copse_forest_tree *trees;
+  int64_t n_looks; /* links looked at while trees grew one after the other */
   double seconds_optimum, seconds_split, seconds_pack;
   struct copse_arena arena;
 };

@@ -43,7 +43,6 @@ struct grower {
   struct copse_cuts cuts;         /* slack: how much may enter again, as a later resort */
   bool *is_terminal, *in_tree;    /* [n_nodes] */
   unsigned char *touched;         /* [cuts.n] the tree is in the cut already */
-  int n_reached; /* terminals among the nodes before it are in the tree or in a touched cut */
   int64_t *exits; /* [cuts.n] what is left of the links out of it: cuts with more are entered
                      first. NULL: in the order in which they are found */
   int root;
@@ -174,6 +173,7 @@ static copse_status extend(struct grower *g, int n, int64_t amount) {
 /* A search over relays for the best way into the tree at hand. */
 struct search {
   bool part;     /* looks for the way that carries most, else for one that carries all */
+  bool inside;   /* looks at no relay in no cut */
   int64_t most;  /* what the best way carries, */
   int64_t exits; /* how much can leave what it enters (-1: it enters no cut), */
   int end;       /* and its last link */
@@ -210,11 +210,11 @@ static bool is_reached(const struct grower *g, int node) {
 }
 
 /* Whether relays in no cut lead nowhere: all terminals are in the tree or in cuts that it is in,
- * which level 0 does not enter again. In steps that add up to one look at each node a tree. */
-static bool stays_inside(struct grower *g) {
-  if (g->level > 0) return false;
-  while (g->n_reached < g->network->n_nodes && is_reached(g, g->n_reached)) g->n_reached++;
-  return g->n_reached == g->network->n_nodes;
+ * which level 0 does not enter again. n_reached: nodes before it are known to be; 0 for a new tree. In
+ * steps that add up to one look at each node a tree. */
+static bool stays_inside(const struct grower *g, int *n_reached) {
+  while (*n_reached < g->network->n_nodes && is_reached(g, *n_reached)) ++*n_reached;
+  return g->level == 0 && *n_reached == g->network->n_nodes;
 }
 
 /* From x over relays to terminals that are not in the tree, nearest first. Ends after the first
@@ -222,13 +222,13 @@ static bool stays_inside(struct grower *g) {
 static copse_status walk(struct grower *g, int x, struct search *search) {
   struct copse_queue queue = {.items = g->queue};
   int64_t least = search->part ? 1 : g->current.multiplicity;
-  bool inside = stays_inside(g);
   g->n_searches++;
   copse_queue_push(&queue, x);
   while (!copse_queue_is_empty(&queue)) {
     int a = copse_queue_pop(&queue), first = g->leaving.first[a];
     int degree = g->leaving.first[a + 1] - first;
     int turn = first_turn(g, degree);
+    g->forest->n_looks += degree;
     for (int j = 0; j < degree; j++) {
       int e = g->leaving.item[first + (j + turn < degree ? j + turn : j + turn - degree)];
       int b = g->network->links[e].dst;
@@ -237,7 +237,7 @@ static copse_status walk(struct grower *g, int x, struct search *search) {
       if (g->is_terminal[b]) {
         COPSE_DO(weigh(g, x, e, search));
         if (search->taken && g->level > 0) return COPSE_OK;
-      } else if (!(inside && g->cuts.of[b].n == 0) &&
+      } else if (!(search->inside && g->cuts.of[b].n == 0) &&
                  spared_by_cuts(g, &g->network->links[e], 1) > 0) {
         g->stamp[b] = g->n_searches;
         g->via[b] = e;
@@ -252,8 +252,8 @@ static copse_status walk(struct grower *g, int x, struct search *search) {
  * Extends the whole family from x. At level 0 by all ways that carry it, else by one; of those into
  * cuts whose exits count by one, into those with the most. *more: there may be more.
  */
-static copse_status extend_from(struct grower *g, int x, bool *more) {
-  struct search search = {.exits = -1};
+static copse_status extend_from(struct grower *g, int x, int *n_reached, bool *more) {
+  struct search search = {.inside = stays_inside(g, n_reached), .exits = -1};
   COPSE_DO(walk(g, x, &search));
   *more = search.taken && g->level > 0;
   if (search.most < g->current.multiplicity) return COPSE_OK;
@@ -266,10 +266,10 @@ static copse_status extend_from(struct grower *g, int x, bool *more) {
 }
 
 /* Splits the family where no way carries the whole of it. *stuck: no way at all. */
-static copse_status grow_part(struct grower *g, bool *stuck) {
+static copse_status grow_part(struct grower *g, int *n_reached, bool *stuck) {
   *stuck = true;
   for (int i = 0; i < g->n_order && *stuck; i++) {
-    struct search search = {.part = true, .exits = -1};
+    struct search search = {.part = true, .inside = stays_inside(g, n_reached), .exits = -1};
     COPSE_DO(walk(g, g->order[i], &search));
     if (search.most == 0) continue;
     *stuck = false;
@@ -281,17 +281,17 @@ static copse_status grow_part(struct grower *g, bool *stuck) {
 
 /* Splits the family where not even the last resort carries the whole of it; with cuts that can be
  * entered again, rather where they need not be. */
-static copse_status grow_any_part(struct grower *g, bool *stuck) {
+static copse_status grow_any_part(struct grower *g, int *n_reached, bool *stuck) {
   *stuck = true;
   for (g->level = g->exits ? 0 : g->top_level; g->level <= g->top_level && *stuck; g->level++)
-    COPSE_DO(grow_part(g, stuck));
+    COPSE_DO(grow_part(g, n_reached, stuck));
   return COPSE_OK;
 }
 
 /* At each step the lowest level that has a way. What has none stays so: room only shrinks, and
  * the tree only grows. */
 static copse_status grow_current(struct grower *g, bool *stuck) {
-  int target = g->network->n_terminals - 1;
+  int target = g->network->n_terminals - 1, n_reached = 0;
   bool more;
   *stuck = false;
   g->level = 0;
@@ -299,7 +299,7 @@ static copse_status grow_current(struct grower *g, bool *stuck) {
   while (g->current.n_edges < target && !*stuck) {
     int *open = &g->open[g->level];
     if (*open < g->n_order) {
-      COPSE_DO(extend_from(g, g->order[*open], &more));
+      COPSE_DO(extend_from(g, g->order[*open], &n_reached, &more));
       if (more)
         g->level = 0;
       else
@@ -307,7 +307,7 @@ static copse_status grow_current(struct grower *g, bool *stuck) {
     } else if (g->level < g->top_level) {
       g->level++;
     } else {
-      COPSE_DO(grow_any_part(g, stuck));
+      COPSE_DO(grow_any_part(g, &n_reached, stuck));
       g->level = 0;
     }
   }
@@ -318,7 +318,7 @@ static copse_status grow_current(struct grower *g, bool *stuck) {
 static void restart(struct grower *g) {
   memset(g->in_tree, 0, (size_t)g->network->n_nodes);
   memset(g->touched, 0, (size_t)g->cuts.n);
-  g->n_order = g->n_reached = 0;
+  g->n_order = 0;
   join_tree(g, g->root);
   for (int i = 0; i < g->current.n_edges; i++) join_tree(g, g->current.edges[i].dst);
 }

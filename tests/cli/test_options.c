@@ -44,6 +44,8 @@ START_TEST(help_shows_the_options_that_shells_complete) {
       ck_assert_msg(at != NULL, "%s --help lacks %s", commands[c], with_blanks);
     }
     ck_assert_msg(!strstr(result.out, "\n\n\n"), "%s --help: empty lines", commands[c]);
+    for (const char *p = result.out; *p; p++) /* also an option's letter that nobody can type */
+      ck_assert_msg(*p == '\n' || isprint((unsigned char)*p), "%s --help: byte %d", commands[c], *p);
   }
 }
 END_TEST

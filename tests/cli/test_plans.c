@@ -893,9 +893,9 @@ int main(void) {
   tcase_add_test(tests, predictions_stand_beside_todays_algorithms);
   tcase_add_test(tests, what_is_left_has_rings_too);
   tcase_add_test(tests, a_folder_of_plans_is_simulated_whole);
-  if (copse_test_all()) tcase_add_test(tests, many_slots_are_no_slower_than_four);
+  if (COPSE_TEST_SWEEPS) tcase_add_test(tests, many_slots_are_no_slower_than_four);
   if (COPSE_TEST_RESULTS)
-    tcase_add_loop_test(tests, broken_parts_get_plans_as_good_as_the_healthy_ones, 0, copse_test_all() ? 2 : 1);
+    tcase_add_loop_test(tests, broken_parts_get_plans_as_good_as_the_healthy_ones, 0, COPSE_TEST_SWEEPS ? 2 : 1);
   tcase_add_test(tests, what_does_not_go_together_is_refused);
   tcase_add_test(tests, a_folder_of_plans_covers_all_sizes_and_runs_in_a_job);
   tcase_add_test(tests, plans_are_what_lower_makes_of_their_schedules);

@@ -304,7 +304,7 @@ int main(void) {
   tcase_add_loop_test(tc, launches_of_changing_size_follow_each_other, 0, copse_test_n_fabrics);
   tcase_add_loop_test(tc, random_fabrics_are_proved_and_right, 0, 6);
   tcase_add_loop_test(tc, shipped_fabrics_are_proved_and_right, 0,
-                      COPSE_TEST_UP_TO(copse_test_all() ? 3 : 2, 1));
+                      COPSE_TEST_UP_TO(COPSE_TEST_SWEEPS ? 3 : 2, 1));
   tcase_add_test(tc, the_largest_message_is_right_and_a_larger_one_refused);
   tcase_add_test(tc, signals_are_in_the_data_but_for_greetings);
   tcase_add_test(tc, more_children_than_a_move_takes_are_refused);

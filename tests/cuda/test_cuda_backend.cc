@@ -14,7 +14,7 @@ extern "C" {
 extern uint32_t copse_cuda_threads;
 
 /* The default check takes few of what only repeats. */
-static int up_to(int all, int few) { return copse_test_all() ? all : few; }
+static int up_to(int all, int few) { return COPSE_TEST_SWEEPS ? all : few; }
 
 static const struct pb_options small = {2, 2, 2, 3, 512, 64};
 

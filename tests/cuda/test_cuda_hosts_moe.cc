@@ -399,8 +399,8 @@ int main(int argc, char **argv) {
   Suite *suite = suite_create("cuda/hosts_moe");
   TCase *tc = tcase_create("moe");
   tcase_set_timeout(tc, 150);
-  tcase_add_loop_test(tc, layers_over_hosts_are_those_of_the_reference, 0, copse_test_all() ? 3 : 1);
-  tcase_add_loop_test(tc, exact_messages_are_as_long_as_there_are_rows, copse_test_all() ? 0 : 4, 6);
+  tcase_add_loop_test(tc, layers_over_hosts_are_those_of_the_reference, 0, COPSE_TEST_SWEEPS ? 3 : 1);
+  tcase_add_loop_test(tc, exact_messages_are_as_long_as_there_are_rows, COPSE_TEST_SWEEPS ? 0 : 4, 6);
   tcase_add_test(tc, waiting_for_counts_ends_where_a_rank_is_gone);
   tcase_add_test(tc, a_layer_that_cannot_be_made_leaves_nothing);
   suite_add_tcase(suite, tc);

@@ -783,8 +783,8 @@ int main(int argc, char **argv) {
   TCase *tc = tcase_create("processes");
   tcase_set_timeout(tc, 150);
   /* Threads are the same in all collectives. */
-  const int first = COPSE_TEST_RACES && !copse_test_all() ? COPSE_N_COLLECTIVES - 2 : 0;
-  const int few = copse_test_all() ? 0 : COPSE_N_COLLECTIVES - 2; /* of what differs by where outputs are */
+  const int first = COPSE_TEST_RACES ? COPSE_N_COLLECTIVES - 2 : 0;
+  const int few = COPSE_TEST_SWEEPS ? 0 : COPSE_N_COLLECTIVES - 2; /* of what differs by where outputs are */
   tcase_add_loop_test(tc, outputs_that_are_not_registered_are_staged, first, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, blocks_far_apart_are_copied_one_by_one, few, COPSE_N_COLLECTIVES);
   tcase_add_loop_test(tc, registered_outputs_are_written_straight, few, COPSE_N_COLLECTIVES);
@@ -801,7 +801,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(tc, plans_share_their_memory, 0, COPSE_TEST_UP_TO(2, 1));
     /* about bytes; and a build that looks for races has no copse */
     tcase_add_loop_test(tc, plans_of_the_tool_share_their_memory, 0,
-                        COPSE_TEST_RACES ? 0 : copse_test_all() && !COPSE_TEST_SANITIZED ? 3 : 1);
+                        COPSE_TEST_RACES ? 0 : COPSE_TEST_SWEEPS ? 3 : 1);
   }
   tcase_add_loop_test(tc, some_ranks_group_their_calls, 0, 2);
   tcase_add_test(tc, a_process_that_dies_is_a_timeout_for_the_others);

@@ -16,7 +16,7 @@ static const struct moe_driver cpu = {&copse_moe_cpu, COPSE_DEVICE_CPU, copy};
 
 START_TEST(random_layers_are_those_of_the_reference) {
   uint64_t state = 1;
-  for (int i = 0; i < (copse_test_all() ? 3000 : 800); i++) {
+  for (int i = 0; i < (COPSE_TEST_SWEEPS ? 3000 : 800); i++) {
     struct moe_options options = moe_options_random(&state);
     moe_drive(&cpu, &options, &state);
   }
@@ -101,7 +101,7 @@ static void locate_by_runs(const struct copse_moe_job *job, uint32_t n_threads, 
 START_TEST(runs_of_many_threads_locate_as_one_thread_does) {
   uint64_t state = 5;
   uint32_t *sums = malloc(MANY_THREADS * 4 * sizeof *sums);
-  for (int i = 0; i < (copse_test_all() ? 500 : 150); i++) {
+  for (int i = 0; i < (COPSE_TEST_SWEEPS ? 500 : 150); i++) {
     struct moe_options options = moe_options_random(&state);
     struct moe_case *c = moe_case_new(&options, &state);
     struct copse_err err = COPSE_ERR_INIT;

@@ -413,7 +413,7 @@ START_TEST(nothing_is_left_in_shared_memory_after_a_kill) {
            "  done\n"
            "  sleep $d; kill -9 $pids; wait; pids=\n"
            "done\n",
-           copse_test_all() ? "0.02 0.1 0.2 0.3 0.5 0.7 1 1.5" : "0.02 0.1 0.3 0.7");
+           COPSE_TEST_SWEEPS ? "0.02 0.1 0.2 0.3 0.5 0.7 1 1.5" : "0.02 0.1 0.3 0.7");
   copse_test_write("kill_all", script);
   int status = copse_test_command(
       "sh -c '%s' >%%/before; rm -f %%/meet; sh %%/kill_all %s -b 64K -e 64K -n 100000000 "
@@ -473,7 +473,7 @@ int main(void) {
   Suite *suite = suite_create("runtime/mpi");
   TCase *tc = tcase_create("mpi");
   tcase_add_loop_test(tc, all_collectives_give_the_cpu_backends_bits, 0,
-                      N_WIRES * (copse_test_all() ? 3 : 1));
+                      N_WIRES * (COPSE_TEST_SWEEPS ? 3 : 1));
   tcase_add_test(tc, hosts_may_have_different_numbers_of_ranks);
   tcase_add_loop_test(tc, calls_that_go_wrong_name_the_rank_at_all_others, 0, N_WIRES);
   tcase_add_test(tc, ranks_that_do_not_come_are_named);
@@ -483,11 +483,11 @@ int main(void) {
   tcase_add_test(tc, different_plans_are_refused_over_ucx_too);
   tcase_add_test(tc, nothing_is_left_in_shared_memory_after_a_kill);
   if (COPSE_TEST_RESULTS) { /* these mostly wait, or take the same ways with other numbers */
-    tcase_add_loop_test(tc, plans_of_the_solver_run_too, 0, copse_test_all() ? N_WIRES : 1);
+    tcase_add_loop_test(tc, plans_of_the_solver_run_too, 0, COPSE_TEST_SWEEPS ? N_WIRES : 1);
     tcase_add_loop_test(tc, one_process_prints_the_table_for_all, 0, N_WIRES);
     tcase_add_loop_test(tc, wrong_elements_of_any_rank_fail_the_run, 0,
-                        copse_test_all() ? N_WIRES : 1);
-    tcase_add_loop_test(tc, a_call_of_mpi_that_does_not_return_is_left, copse_test_all() ? 0 : 1, 2);
+                        COPSE_TEST_SWEEPS ? N_WIRES : 1);
+    tcase_add_loop_test(tc, a_call_of_mpi_that_does_not_return_is_left, COPSE_TEST_SWEEPS ? 0 : 1, 2);
     tcase_add_test(tc, a_rank_that_never_starts_ends_the_others_in_time);
     tcase_add_test(tc, a_job_goes_on_with_repaired_plans_when_a_cable_is_cut);
     tcase_add_loop_test(tc, a_slow_rank_is_waited_for, 0, N_WIRES);

@@ -535,7 +535,7 @@ static const char *const references[] = {
     "reference/a100-x2.json",         "reference/mi250-x2.json", "reference/dgx1-v100.json",
     "reference/mixed-a100-h100.json", "reference/random-1.json", "reference/torus-4x4.json",
     "reference/a100-x2-degraded.json"};
-#define N_REFERENCES ((int)(sizeof references / sizeof *references) - (copse_test_all() ? 0 : 2))
+#define N_REFERENCES ((int)(sizeof references / sizeof *references) - (COPSE_TEST_SWEEPS ? 0 : 2))
 
 START_TEST(baselines_verify_on_reference_fabrics) {
   const char *path = copse_test_data(references[_i]);

@@ -223,7 +223,7 @@ START_TEST(every_size_has_its_best_candidate) {
         .label = "random"};
     ASSERT_OK(copse_candidates_make(topology, &options, NULL, &candidates, &seconds, &err), &err);
     ck_assert_int_ge(candidates.n, 2);
-    if (seed == 0 && (copse_test_all() || _i >= 2)) { /* the first two mirror the third */
+    if (seed == 0 && (COPSE_TEST_SWEEPS || _i >= 2)) { /* the first two mirror the third */
       struct watch watch = {0, 0, 0};
       const struct copse_progress progress = {.report = watch_search, .ctx = &watch};
       options.progress = &progress;

@@ -106,7 +106,7 @@ static void check_beside_candidates(const struct copse_topology *t,
 
 START_TEST(what_is_found_is_right_and_no_slower_than_what_there_is) {
   static const struct copse_test_random_options shape = {3, 8, 5, true, true};
-  for (uint64_t seed = copse_test_all() ? 0 : 1; seed < (copse_test_all() ? 8u : 3u); seed++) {
+  for (uint64_t seed = COPSE_TEST_SWEEPS ? 0 : 1; seed < (COPSE_TEST_SWEEPS ? 8u : 3u); seed++) {
     uint64_t state = 7000 + 100 * (uint64_t)_i + seed;
     struct copse_topology *t = seed % 2 ? copse_test_symmetric_topology(&state, 16)
                                         : copse_test_random_topology(&state, &shape);
@@ -179,7 +179,7 @@ START_TEST(a_tolerance_saves_trees_and_keeps_to_its_word) {
       .collective = COPSE_ALLGATHER, .root = -1, .tolerance = COPSE_Q_ZERO, .label = "cube"};
   int n_saved = 0;
   for (int bytes = 32 << 10; bytes <= COPSE_TEST_UP_TO(4 << 20, 32 << 10);
-       bytes *= copse_test_all() ? 2 : 4) {
+       bytes *= COPSE_TEST_SWEEPS ? 2 : 4) {
     struct copse_size_answer answers[2];
     for (int i = 0; i < 2; i++) {
       const struct copse_size_question question = {.solve = &options,

@@ -68,7 +68,8 @@ struct job {
   struct copse_err *err;
 };
 
-/* Of a search for one size (sizes.h): all rows and sizes are some thousand searches. */
+/* Of a search for one size (sizes.h): all rows and sizes are some thousand searches. What comes out
+ * above COPSE_QUALITY_HIGH from 1 MiB on is searched again, with the work of --objective. */
 #define SEARCH_WORK 5e6
 
 /* How many times the limit of processor time a process may take by the clock. */
@@ -109,17 +110,19 @@ static copse_status measure_sizes(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   const struct copse_predict_options *predicted,
                                   struct copse_quality_result *result, struct copse_err *err) {
-  for (int i = 0; i < COPSE_QUALITY_RATIOS; i++) {
-    const struct copse_size_question question = {.solve = options,
-                                                 .predict = predicted,
-                                                 .bytes = copse_quality_ratio_bytes(i),
-                                                 .work = SEARCH_WORK};
+  for (int n = 0; n < 2 * COPSE_QUALITY_RATIOS; n++) { /* each size once more where it is high */
+    int i = n / 2;
+    const struct copse_size_question question = {
+        .solve = options, .predict = predicted, .bytes = copse_quality_ratio_bytes(i),
+        .work = n % 2 == 0 ? SEARCH_WORK : COPSE_SIZES_WORK(topology->n_ranks)};
     struct copse_size_answer answer;
     struct copse_solve_seconds ignored;
+    if (n % 2 == 1 && (i < COPSE_QUALITY_FROM_1M || result->ratios[i] <= COPSE_QUALITY_HIGH)) continue;
     copse_status status = copse_solve_for_size(topology, &question, &answer, &ignored, err);
     if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue; /* no such ratio */
     COPSE_DO(status);
-    if (answer.bound_us > 0) result->ratios[i] = answer.us / answer.bound_us;
+    double ratio = answer.bound_us > 0 ? answer.us / answer.bound_us : 0;
+    if (n % 2 == 0 || (ratio > 0 && ratio < result->ratios[i])) result->ratios[i] = ratio;
     copse_schedule_free(answer.schedule);
   }
   return COPSE_OK;
@@ -779,8 +782,7 @@ static const char usage[] =
     "1 for any loss. A loss is a longer time, a bound that proves less, more or higher trees, a\n"
     "larger k, a longer predicted time, no schedule where there was one; also a topology that has\n"
     "changed (even for the better), has gone, can't be read, or is not in the table. How long "
-    "solving took is shown, never "
-    "compared.\n\n";
+    "solving took is shown, never compared.\n\n";
 static const char in_ci[] =
     "In a CI of your own: run 'copse quality FOLDER --table FILE --update' once, commit FILE,\n"
     "and run 'copse quality FOLDER --table FILE' from then on (an example for GitHub Actions:\n"

@@ -275,21 +275,10 @@ copse_status copse_schedule_read(const char *path, copse_schedule **out) {
   return done(copse_schedule_load(path, out, &err), &err);
 }
 
-/* The tail of both writers: the file, then the buffer's end. */
-static copse_status write_and_free(copse_status status, char *bytes, size_t size, const char *path,
-                                   struct copse_err *err) {
-  if (status == COPSE_OK) status = copse_file_write(path, bytes, size, err);
-  free(bytes);
-  return done(status, err);
-}
-
 copse_status copse_schedule_write(const copse_schedule *schedule, const char *path) {
   struct copse_err err = COPSE_ERR_INIT;
-  char *text = NULL;
-  size_t size = 0;
   if (!schedule || !path) return missing(schedule ? "path" : "schedule");
-  copse_status status = copse_schedule_to_json(schedule, &text, &size, &err);
-  return write_and_free(status, text, size, path, &err);
+  return done(copse_file_print(path, copse_schedule_print, schedule, &err), &err);
 }
 
 copse_status copse_schedule_verify(const copse_schedule *schedule, const copse_topology *topology,
@@ -386,7 +375,9 @@ copse_status copse_plan_write(const copse_plan *plan, const char *path) {
   size_t size = 0;
   if (!plan || !path) return missing(plan ? "path" : "plan");
   copse_status status = copse_plan_encode(plan, &bytes, &size, &err);
-  return write_and_free(status, bytes, size, path, &err);
+  if (status == COPSE_OK) status = copse_file_write(path, bytes, size, &err);
+  free(bytes);
+  return done(status, &err);
 }
 
 copse_status copse_plan_check(const copse_plan *plan) {

@@ -55,7 +55,7 @@ static copse_status read_all(FILE *in, const char *label, char **data, size_t *s
 enum { GZIP = 16 + MAX_WBITS }; /* zlib's way to say gzip's format, with the largest window */
 
 static void end_inflate(z_stream *z) { inflateEnd(z); }
-static void end_deflate(z_stream *z) { deflateEnd(z); }
+static void end_deflate(z_stream **z) { deflateEnd(*z); }
 
 /* How many bytes zlib takes at once: its counts have 32 bits. */
 static uInt some(size_t n) { return n > (1u << 30) ? 1u << 30 : (uInt)n; }
@@ -98,31 +98,6 @@ static copse_status unpack(const char *label, const char *packed, size_t size, c
   return COPSE_OK;
 }
 
-static copse_status pack(const char *label, const char *data, size_t size, char **packed,
-                         size_t *packed_size, struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) char *buffer = NULL;
-  COPSE_AT_END(end_deflate) z_stream z = {0};
-  size_t taken = 0, used = 0;
-  if (deflateInit2(&z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-    return no_memory(label, err);
-  size_t capacity = deflateBound(&z, size);
-  COPSE_DO(copse_calloc(capacity, 1, &buffer, err));
-  for (int status = Z_OK; status != Z_STREAM_END;) {
-    uInt in = some(size - taken), out = some(capacity - used);
-    z.next_in = (const Bytef *)data + taken;
-    z.next_out = (Bytef *)buffer + used;
-    z.avail_in = in;
-    z.avail_out = out;
-    status = deflate(&z, taken + in == size ? Z_FINISH : Z_NO_FLUSH);
-    taken += in - z.avail_in;
-    used += out - z.avail_out;
-  }
-  *packed = buffer;
-  *packed_size = used;
-  buffer = NULL;
-  return COPSE_OK;
-}
-
 bool copse_file_ends_with(const char *name, const char *end) {
   size_t n = strlen(name), m = strlen(end);
   return n > m && strcmp(name + n - m, end) == 0;
@@ -145,21 +120,73 @@ copse_status copse_file_read(const char *path, char **data, size_t *size, struct
   return unpack(label, packed, n, data, size, err);
 }
 
-static copse_status write_and_close(int fd, const char *path, const char *data, size_t size,
-                                    struct copse_err *err) {
-  copse_status status = COPSE_OK;
-  while (size > 0 && status == COPSE_OK) {
-    ssize_t n = write(fd, data, size);
+/* ---- writing ------------------------------------------------------------------------------- */
+
+/* Where a file's text goes. */
+struct sink {
+  const char *path;
+  copse_text_printer *print;
+  const void *thing;
+  int fd;
+  z_stream z; /* where it is packed */
+  copse_status status;
+  struct copse_err *err;
+};
+
+static bool put(void *to, const char *data, size_t size) {
+  struct sink *s = to;
+  while (size > 0 && s->status == COPSE_OK) {
+    ssize_t n = write(s->fd, data, size);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      status = cannot("write", path, errno, err);
+      s->status = cannot("write", s->path, errno, s->err);
       break;
     }
     data += n;
     size -= (size_t)n;
   }
-  if (close(fd) != 0 && status == COPSE_OK) status = cannot("write", path, errno, err);
-  return status;
+  return s->status == COPSE_OK;
+}
+
+/* `flush` is zlib's Z_NO_FLUSH, or Z_FINISH for the last bytes. */
+static bool pack(struct sink *s, const char *data, size_t size, int flush) {
+  char packed[1 << 14];
+  do {
+    s->z.next_in = (const Bytef *)data;
+    s->z.avail_in = some(size);
+    data += s->z.avail_in;
+    size -= s->z.avail_in;
+    do {
+      s->z.next_out = (Bytef *)packed;
+      s->z.avail_out = sizeof packed;
+      deflate(&s->z, size > 0 ? Z_NO_FLUSH : flush);
+      if (!put(s, packed, sizeof packed - s->z.avail_out)) return false;
+    } while (s->z.avail_out == 0);
+  } while (size > 0);
+  return true;
+}
+
+static bool put_packed(void *to, const char *data, size_t size) {
+  return pack(to, data, size, Z_NO_FLUSH);
+}
+
+/* Prints all into the open file and closes it, but for standard output. */
+static copse_status fill(struct sink *s) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {.pass = put, .to = s};
+  COPSE_AT_END(end_deflate) z_stream *z = &s->z;
+  bool packs = copse_file_ends_with(s->path, ".gz");
+  if (packs) text.pass = put_packed;
+  if (packs &&
+      deflateInit2(z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+    s->status = no_memory(s->path, s->err);
+  text.failed = s->status != COPSE_OK;
+  s->print(s->thing, &text);
+  copse_text_end(&text);
+  if (packs && !text.failed) text.failed = !pack(s, NULL, 0, Z_FINISH);
+  if (text.failed && s->status == COPSE_OK) s->status = no_memory(s->path, s->err);
+  if (s->fd != STDOUT_FILENO && close(s->fd) != 0 && s->status == COPSE_OK)
+    s->status = cannot("write", s->path, errno, s->err);
+  return s->status;
 }
 
 /* A device or a pipe (/dev/null, /dev/stdout) is written in place: it can't be replaced. */
@@ -191,22 +218,20 @@ void copse_file_release_endings(const sigset_t *before) {
   pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
-static copse_status write_beside(const char *path, const void *data, size_t size,
-                                 struct copse_err *err) {
+static copse_status write_beside(struct sink *s, const char *path) {
   COPSE_AT_END(copse_free_at) char *temporary = NULL;
   COPSE_AT_END(copse_file_release_endings) sigset_t before = copse_file_hold_endings();
-  copse_status status = COPSE_OK;
-  if (access(path, F_OK) == 0 && access(path, W_OK) != 0) return cannot("write", path, errno, err);
+  if (access(path, F_OK) == 0 && access(path, W_OK) != 0)
+    return cannot("write", path, errno, s->err);
   size_t bytes = strlen(path) + sizeof ".XXXXXX";
-  COPSE_DO(copse_calloc(bytes, 1, &temporary, err));
+  COPSE_DO(copse_calloc(bytes, 1, &temporary, s->err));
   snprintf(temporary, bytes, "%s.XXXXXX", path);
-  int fd = mkstemp(temporary);
-  if (fd < 0) return cannot("write", path, errno, err);
-  if (fchmod(fd, mode_for(path)) != 0) status = cannot("write", path, errno, err);
-  copse_status wrote = write_and_close(fd, path, data, size, err);
-  if (status == COPSE_OK) status = wrote;
+  s->fd = mkstemp(temporary);
+  if (s->fd < 0) return cannot("write", path, errno, s->err);
+  if (fchmod(s->fd, mode_for(path)) != 0) s->status = cannot("write", path, errno, s->err);
+  copse_status status = fill(s);
   if (status == COPSE_OK && rename(temporary, path) != 0)
-    status = cannot("write", path, errno, err);
+    status = cannot("write", path, errno, s->err);
   if (status != COPSE_OK) unlink(temporary);
   return status;
 }
@@ -226,31 +251,37 @@ static copse_status follow_link(const char *path, char **target, struct copse_er
   return COPSE_OK;
 }
 
-static copse_status write_as_it_is(const char *path, const void *data, size_t size,
-                                   struct copse_err *err) {
+copse_status copse_file_print(const char *path, copse_text_printer *print, const void *thing,
+                              struct copse_err *err) {
+  struct sink s = {.path = path, .print = print, .thing = thing, .err = err};
   if (strcmp(path, "-") == 0) {
-    if (fflush(stdout) != 0 || fwrite(data, 1, size, stdout) != size || fflush(stdout) != 0)
-      return cannot("write", "<stdout>", errno, err);
-    return COPSE_OK;
+    s.path = "<stdout>";
+    s.fd = STDOUT_FILENO;
+    return fflush(stdout) == 0 ? fill(&s) : cannot("write", s.path, errno, err);
   }
   if (!is_special(path)) {
     COPSE_AT_END(copse_free_at) char *target = realpath(path, NULL);
     if (!target && errno == ELOOP) return cannot("write", path, ELOOP, err); /* it stays */
     if (!target) COPSE_DO(follow_link(path, &target, err));
-    return write_beside(target ? target : path, data, size, err);
+    return write_beside(&s, target ? target : path);
   }
-  int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return cannot("write", path, errno, err);
-  return write_and_close(fd, path, data, size, err);
+  s.fd = open(path, O_WRONLY | O_CLOEXEC);
+  return s.fd < 0 ? cannot("write", path, errno, err) : fill(&s);
+}
+
+struct bytes {
+  const void *data;
+  size_t size;
+};
+
+static void print_bytes(const void *thing, struct copse_text *text) {
+  const struct bytes *bytes = thing;
+  copse_text_append(text, bytes->data, bytes->size);
 }
 
 copse_status copse_file_write(const char *path, const void *data, size_t size,
                               struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) char *packed = NULL;
-  size_t packed_size = 0;
-  if (!copse_file_ends_with(path, ".gz")) return write_as_it_is(path, data, size, err);
-  COPSE_DO(pack(path, data, size, &packed, &packed_size, err));
-  return write_as_it_is(path, packed, packed_size, err);
+  return copse_file_print(path, print_bytes, &(struct bytes){data, size}, err);
 }
 
 copse_status copse_file_beside(const char *base, const char *name, char **out,

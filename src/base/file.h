@@ -5,6 +5,7 @@
 #include <sys/select.h> /* sigset_t */
 
 #include "base/err.h"
+#include "base/text.h"
 
 /* Inputs beyond this are refused: no topology, schedule or plan comes near it. */
 #define COPSE_FILE_MAX_BYTES ((size_t)1 << 30)
@@ -15,9 +16,13 @@
 copse_status copse_file_read(const char *path, char **data, size_t *size,
                              struct copse_err *err) COPSE_CHECKED;
 
-/* Writes `size` bytes to `path`, whole or not at all, packed by gzip where the name ends with
- * ".gz"; behind a link, to where it leads. Equal bytes make equal files. COPSE_IO, also for a loop
- * of links; COPSE_NOMEM where the disk is full. */
+/* Writes what is printed to `path`, whole or not at all but for standard output, packed by gzip
+ * where the name ends with ".gz"; behind a link, to where it leads. It passes through little
+ * memory. Equal things make equal files. COPSE_IO, also for a loop of links; COPSE_NOMEM where the
+ * disk is full. */
+copse_status copse_file_print(const char *path, copse_text_printer *print, const void *thing,
+                              struct copse_err *err) COPSE_CHECKED;
+/* The same of `size` bytes. */
 copse_status copse_file_write(const char *path, const void *data, size_t size,
                               struct copse_err *err) COPSE_CHECKED;
 
@@ -25,7 +30,7 @@ copse_status copse_file_write(const char *path, const void *data, size_t size,
 bool copse_file_ends_with(const char *name, const char *end);
 
 /* SIGINT, SIGTERM and SIGHUP, 0 behind them: they wait in this thread until they are released, so
- * that no file is left half made; copse_file_write holds them while it writes. */
+ * that no file is left half made; copse_file_print holds them while it writes. */
 extern const int copse_file_endings[];
 sigset_t copse_file_hold_endings(void);
 void copse_file_release_endings(const sigset_t *before);

@@ -10,7 +10,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What gathers before it is passed on. */
+#define PIECE ((size_t)1 << 16)
+
+void copse_text_end(struct copse_text *text) {
+  if (!text->failed && text->size > 0) text->failed = !text->pass(text->to, text->data, text->size);
+  text->size = 0;
+}
+
+static bool count(void *to, const char *data, size_t size) {
+  (void)data;
+  *(size_t *)to += size;
+  return true;
+}
+
+size_t copse_text_measure(copse_text_printer *print, const void *thing) {
+  size_t size = 0;
+  struct copse_text text = {.pass = count, .to = &size};
+  print(thing, &text);
+  copse_text_end(&text);
+  copse_text_free(&text);
+  return size;
+}
+
 void copse_text_add(struct copse_text *text, const char *fmt, ...) {
+  if (text->pass && text->size >= PIECE) copse_text_end(text);
   if (text->failed) return;
   for (int attempt = 0; attempt < 2; attempt++) {
     size_t room = text->capacity - text->size;
@@ -30,7 +54,12 @@ void copse_text_add(struct copse_text *text, const char *fmt, ...) {
 }
 
 void copse_text_append(struct copse_text *text, const char *bytes, size_t n) {
+  if (text->pass && text->size + n >= PIECE) copse_text_end(text);
   if (text->failed) return;
+  if (text->pass && n >= PIECE) {
+    text->failed = !text->pass(text->to, bytes, n);
+    return;
+  }
   if (copse_grow(&text->data, &text->capacity, text->size + n + 1, 1, NULL) != COPSE_OK) {
     text->failed = true;
     return;

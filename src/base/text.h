@@ -1,4 +1,5 @@
-/* A growable text buffer that writers print into (failure is kept and reported once), and a reader
+/* A growable text buffer that writers print into (failure is kept and reported once), or one that
+ * passes on what they print a piece at a time, and a reader
  * of the text that tools print, line by line and word by word, without the escape sequences of
  * terminals (nvidia-smi underlines its header). */
 #pragma once
@@ -11,8 +12,17 @@
 struct copse_text {
   char *data; /* NUL-terminated once anything was added */
   size_t size, capacity;
-  bool failed; /* memory ran out; further additions do nothing */
+  bool failed; /* memory ran out, or `pass` failed; further additions do nothing */
+  /* Where text goes that has gathered; NULL: it stays. False after a failure. */
+  bool (*pass)(void *to, const char *data, size_t size);
+  void *to;
 };
+/* Prints a thing into a text: twice the same. */
+typedef void copse_text_printer(const void *thing, struct copse_text *text);
+/* Passes on what is left. */
+void copse_text_end(struct copse_text *text);
+/* How many bytes a printer prints. */
+size_t copse_text_measure(copse_text_printer *print, const void *thing);
 
 void copse_text_add(struct copse_text *text, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -23,7 +23,8 @@ struct objective {
   uint64_t bytes;                 /* 0: throughput, the optimum itself */
   struct copse_q tolerance;       /* for the sake of fewer trees */
   struct copse_size_answer found; /* where bytes is not 0; its schedule is the caller's */
-  double routes_us; /* > 0: no trees on the fabric's own routes are faster, and that is more than the bound */
+  double routes_us; /* > 0: no trees on the fabric's own routes are faster, and that is more than
+                       the bound */
 };
 
 /* What a message is that only latency matters to. */
@@ -48,8 +49,10 @@ static copse_status solve_objective(const struct copse_topology *topology,
   return status;
 }
 
-/* What is found is predicted on the fabric's own routes, so it is beside a bound of trees on these too. */
-static copse_status bound_on_routes(struct objective *o, const struct copse_predict_options *predict,
+/* What is found is predicted on the fabric's own routes, so it is beside a bound of trees on these
+ * too. */
+static copse_status bound_on_routes(struct objective *o,
+                                    const struct copse_predict_options *predict,
                                     struct copse_cli_work *w) {
   COPSE_AT_END(copse_prediction_free) struct copse_prediction it = {0};
   struct copse_q time;
@@ -88,9 +91,11 @@ static void print_objective(const struct objective *objective) {
          objective->bytes, found->name, found->chunks, found->chunks == 1 ? "" : "s", found->us);
   printf("; without --objective %.6g us\n", found->first_us);
   if (objective->routes_us > 0)
-    printf("%s above the %.6g us that trees on the fabric's own routes take at least, by bandwidth alone\n",
-           copse_gap_text(found->us, objective->routes_us, (char[COPSE_GAP_TEXT]){0}),
-           objective->routes_us);
+    printf(
+        "%s above the %.6g us that trees on the fabric's own routes take at least, by bandwidth "
+        "alone\n",
+        copse_gap_text(found->us, objective->routes_us, (char[COPSE_GAP_TEXT]){0}),
+        objective->routes_us);
   if (found->us <= found->fastest_us) return;
   printf("the fastest found takes %.6g us", found->fastest_us);
   if (found->fewer_hops > 0)
@@ -391,8 +396,9 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
            bound_only ? "; overlapped they may be faster" : "");
   else if (equal && bound_only)
     printf("the bound alone: no %s%s takes less\n", copse_collective_name(s->collective),
-           s->bound.kind == COPSE_BOUND_FORESTS ? " by reduce and broadcast forests with common shares"
-                                                : "");
+           s->bound.kind == COPSE_BOUND_FORESTS
+               ? " by reduce and broadcast forests with common shares"
+               : "");
   else if (s->bound.kind == COPSE_BOUND_FORESTS && equal)
     printf("optimal among all reduce and broadcast forests with common shares, run together\n");
   else if (equal)
@@ -435,8 +441,8 @@ static void print_trees(const struct report *r) {
     printf("symmetry: the %d ranks are of %d kind%s\n", t->n_ranks, sec->solve.orbits,
            sec->solve.orbits == 1 ? "" : "s");
   if (!r->bound_only)
-    printf("k = %" PRId64 ", %d tree%s%s, at most %d hop%s high, %.3g on average\n", s->k, s->n_trees,
-           COPSE_S(s->n_trees), s->n_rotations > 0 ? " of base ranks" : "",
+    printf("k = %" PRId64 ", %d tree%s%s, at most %d hop%s high, %.3g on average\n", s->k,
+           s->n_trees, COPSE_S(s->n_trees), s->n_rotations > 0 ? " of base ranks" : "",
            copse_schedule_height(s), COPSE_S(copse_schedule_height(s)),
            copse_schedule_mean_height(s));
   if (!r->bound_only && s->n_rotations > 0)
@@ -446,8 +452,10 @@ static void print_trees(const struct report *r) {
   if (!r->bound_only && s->n_changes > 0)
     printf("repaired: %d changes of such trees where they met what is broken\n", s->n_changes);
   if (s->n_copying + s->n_adding > 0)
-    printf("the time counts on %d switches to copy, on %d to add: plans of one group of ranks can (lower)\n",
-           s->n_copying, s->n_adding);
+    printf(
+        "the time counts on %d switches to copy, on %d to add: plans of one group of ranks can "
+        "(lower)\n",
+        s->n_copying, s->n_adding);
   printf("seconds: optimum %.3f, split %.3f, pack %.3f, verify %.3f, total %.3f\n",
          sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify, sec->total);
 }
@@ -480,7 +488,6 @@ static void print_text(const struct report *r) {
 /* ---- one schedule --------------------------------------------------------------------------- */
 
 #define MOST_DETOUR_RANKS 64 /* whose plan's routes are looked at where nobody asked for them */
-#define MANY_BYTES 250000000 /* a file to be told of before it is written */
 
 struct options {
   struct copse_cli_solve what;
@@ -521,20 +528,6 @@ static copse_status draw(const struct options *o, struct copse_cli_work *w) {
   return copse_cli_write(o->draw, w->text.data, w->text.size, &w->err);
 }
 
-/* Says how much is about to be written where that is much; what copse could not read is not. */
-static copse_status announce(const char *path, size_t size, struct copse_err *err) {
-  double gigabytes = (double)size / 1e9;
-  if (size > COPSE_FILE_MAX_BYTES)
-    return copse_fail(err, COPSE_NOMEM,
-                      "%s: would have %.1f GB, more than copse reads (1 GiB); --k 1 or --tolerance "
-                      "make fewer trees, --bound-only has the optimum and its proof",
-                      path, gigabytes);
-  if (size > MANY_BYTES)
-    copse_note(&copse_cli_notes, "%s: %.2f GB are written%s", path, gigabytes,
-               strstr(path, ".gz") ? " before they are packed" : "; as FILE.gz a tenth");
-  return COPSE_OK;
-}
-
 /* Solves, and writes what was found. The schedule stays as it was written. */
 static copse_status solve_and_write(struct options *o, struct seconds *sec,
                                     struct copse_cli_work *w) {
@@ -559,13 +552,11 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
                 sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify);
   COPSE_DO(note_equal_shares(w->topology, solve, &w->err));
   double mark = copse_clock_seconds();
-  if (o->output) {
-    COPSE_DO(copse_schedule_to_json(w->schedule, &w->made, &w->made_size, &w->err));
-    COPSE_DO(announce(o->output, w->made_size, &w->err));
-    COPSE_DO(copse_cli_write(o->output, w->made, w->made_size, &w->err));
-    free(w->made);
-    w->made = NULL;
-  }
+  if (o->output)
+    COPSE_DO(copse_cli_write_schedule(
+        o->output, w->schedule,
+        "--k 1 or --tolerance make fewer trees, --bound-only has the optimum and its proof",
+        &w->err));
   sec->write = copse_clock_seconds() - mark;
   if (solve->compact && w->schedule->n_rotations == 0)
     copse_note(&copse_cli_notes,
@@ -583,7 +574,8 @@ static copse_status find_detour(const struct options *o, char text[COPSE_DETOUR_
                      !o->what.solve.in_network && w->topology->n_ranks <= MOST_DETOUR_RANKS;
   if (!asked) return COPSE_OK;
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
-  COPSE_DO(copse_predict_schedule(w->topology, w->schedule, &o->predicted, &w->columns[0], &w->err));
+  COPSE_DO(
+      copse_predict_schedule(w->topology, w->schedule, &o->predicted, &w->columns[0], &w->err));
   w->n_columns = 1;
   (void)copse_prediction_detour(&w->columns[0], w->topology, text);
   return COPSE_OK;
@@ -607,8 +599,8 @@ static copse_status solve_one(void *options, struct copse_cli_work *w) {
   COPSE_DO(solve_and_write(o, &report.seconds, w));
   report.seconds.total = copse_clock_seconds() - start;
   if (w->whole)
-    COPSE_DO(compare_healthy(w->whole, w->topology, solve, o->what.has_tolerance,
-                             w->schedule, &report.healthy, &w->err));
+    COPSE_DO(compare_healthy(w->whole, w->topology, solve, o->what.has_tolerance, w->schedule,
+                             &report.healthy, &w->err));
   copse_cli_progress_end();
   struct copse_schedule as_written = *w->schedule; /* for the report: its lists are not expanded */
   report.topology = w->topology;

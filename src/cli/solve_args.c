@@ -168,8 +168,10 @@ copse_status copse_cli_find_root(const struct copse_cli_solve *a,
 static void note_unmarked(const struct copse_topology *t, const struct copse_solve_options *solve) {
   for (int v = 0; v < t->n_nodes; v++)
     if (t->nodes[v].multicast || t->nodes[v].aggregation) return;
-  copse_note(solve->notes, "%s: no switch is marked \"multicast\" or \"aggregation\": --in-network changes nothing",
-             solve->label);
+  copse_note(
+      solve->notes,
+      "%s: no switch is marked \"multicast\" or \"aggregation\": --in-network changes nothing",
+      solve->label);
 }
 
 copse_status copse_cli_begin_solve(struct copse_cli_solve *a, struct copse_cli_work *w) {
@@ -325,4 +327,20 @@ copse_status copse_cli_solve_bound(const struct copse_topology *topology,
   struct copse_solve_seconds seconds;
   COPSE_DO(copse_topology_unmark(topology, &plain, err));
   return copse_cli_solve_checked(plain, &options, false, out, &seconds, NULL, err);
+}
+
+#define MANY_BYTES 250000000 /* a file to be told of before it is written */
+
+copse_status copse_cli_write_schedule(const char *path, const struct copse_schedule *schedule,
+                                      const char *instead, struct copse_err *err) {
+  size_t size = copse_text_measure(copse_schedule_print, schedule);
+  double gigabytes = (double)size / 1e9;
+  if (instead && size > COPSE_FILE_MAX_BYTES)
+    return copse_fail(err, COPSE_NOMEM, "%s: would have %.1f GB, more than copse reads (1 GiB); %s",
+                      path, gigabytes, instead);
+  if (size > MANY_BYTES)
+    copse_note(&copse_cli_notes, "%s: %.2f GB are written%s", path, gigabytes,
+               strstr(path, ".gz") ? " before they are packed" : "; as FILE.gz a tenth");
+  if (copse_cli_is_stdout(path)) copse_cli_progress_end();
+  return copse_file_print(path, copse_schedule_print, schedule, err);
 }

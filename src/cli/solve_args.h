@@ -37,6 +37,11 @@ copse_status copse_cli_load_demand(const struct copse_cli_solve *args,
                                    struct copse_solve_options *options,
                                    struct copse_cli_work *work) COPSE_CHECKED;
 
+/* Writes it, after how much that is has been said where it is much. COPSE_NOMEM where copse could
+ * not read it; `instead` says what would do. NULL: it is written all the same. */
+copse_status copse_cli_write_schedule(const char *path, const struct copse_schedule *schedule,
+                                      const char *instead, struct copse_err *err) COPSE_CHECKED;
+
 /* The rank of --root, where it is an id of the topology. COPSE_BAD_INPUT. */
 copse_status copse_cli_find_root(const struct copse_cli_solve *args,
                                  const struct copse_topology *topology,
@@ -58,14 +63,14 @@ void copse_cli_print_cut_json(const struct copse_schedule *s);
  * of the greatest length; nothing where the bound has none. */
 void copse_cli_print_bottleneck(const struct copse_topology *t, const struct copse_schedule *s);
 
-/* How near its bound an alltoall should come where nobody says: up to 64 ranks exactly, of more 1 %,
- * and what is further from it is made all the same. */
+/* How near its bound an alltoall should come where nobody says: up to 64 ranks exactly, of more 1
+ * %, and what is further from it is made all the same. */
 void copse_cli_set_default_tolerance(const struct copse_topology *topology,
                                      struct copse_solve_options *options);
 
 /* The bound of all schedules in which GPUs alone copy and add, as NCCL's rings and trees do: also
- * where switches are marked. root: of broadcast and reduce, else -1. The caller releases *out, whose
- * nodes are the topology's. */
+ * where switches are marked. root: of broadcast and reduce, else -1. The caller releases *out,
+ * whose nodes are the topology's. */
 copse_status copse_cli_solve_bound(const struct copse_topology *topology,
                                    copse_collective collective, int root, const char *label,
                                    struct copse_schedule **out,

@@ -62,10 +62,9 @@ static copse_status solve(struct job *j, const struct copse_topology *topology, 
 
 static copse_status write_schedule(struct job *j, const char *name,
                                    const struct copse_schedule *schedule) {
-  COPSE_AT_END(copse_free_at) char *text = NULL;
-  size_t size;
-  COPSE_DO(copse_schedule_to_json(schedule, &text, &size, j->err));
-  return copse_cli_write_in(j->how->folder, name, text, size, j->err);
+  const char *path = copse_arena_printf(&j->work->arena, "%s/%s", j->how->folder, name);
+  if (!path) return copse_fail_nomem(j->err);
+  return copse_file_print(path, copse_schedule_print, schedule, j->err);
 }
 
 /* ---- --each-failure ------------------------------------------------------------------------- */
@@ -444,12 +443,13 @@ static void print_group_json(const struct job *j, int g) {
 static void print_groups_json(const struct job *j) {
   struct copse_q time = j->groups->time_per_GB, bound = j->groups->bound_time_per_GB;
   printf(
-      "{\"topology\": %s, \"nodes\": %d, \"links\": %d, \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, "
+      "{\"topology\": %s, \"nodes\": %d, \"links\": %d, \"time_per_GB\": \"%s\", \"algbw_GBps\": "
+      "%s, "
       "\"bound_time_per_GB\": \"%s\", \"bound_kind\": \"groups\", "
       "\"groups_optimal\": %s,\n \"groups\": [",
       copse_cli_quoted(j->work->topology->name), j->work->topology->n_nodes,
-      j->work->topology->n_links, COPSE_Q_STRING(time),
-      COPSE_CLI_NUMBER(rate(time)), COPSE_Q_STRING(bound), COPSE_CLI_BOOL(copse_q_eq(time, bound)));
+      j->work->topology->n_links, COPSE_Q_STRING(time), COPSE_CLI_NUMBER(rate(time)),
+      COPSE_Q_STRING(bound), COPSE_CLI_BOOL(copse_q_eq(time, bound)));
   for (int g = 0; g < j->n_groups; g++) print_group_json(j, g);
   printf(
       "\n ],\n \"seconds\": {\"optimum\": %.6f, \"split\": %.6f, \"pack\": %.6f, "

@@ -343,32 +343,37 @@ static void add_trees(struct copse_text *text, const struct copse_schedule *sche
   copse_text_add(text, "\n ]}\n");
 }
 
+void copse_schedule_print(const void *thing, struct copse_text *text) {
+  const struct copse_schedule *schedule = thing;
+  copse_text_add(text, COPSE_JSON_HEAD("schedule") ", \"collective\": \"%s\",",
+                 copse_collective_name(schedule->collective));
+  if (schedule->root >= 0) copse_text_add(text, " \"root\": %d,", schedule->root);
+  copse_text_add(text, "\n \"topology\": {\"name\": ");
+  copse_text_add_json_string(text, schedule->topology_name);
+  copse_text_add(text, ", \"sha256\": \"%s\"},\n \"ranks\": ", schedule->topology_sha256);
+  add_nodes(text, schedule, schedule->rank_nodes, schedule->n_ranks);
+  if (schedule->others_excluded) copse_text_add(text, ", \"others\": \"exclude\"");
+  if (schedule->n_copying + schedule->n_adding > 0) add_switches(text, schedule);
+  if (schedule->collective != COPSE_ALLTOALL)
+    copse_text_add(text, ", \"k\": %" PRId64, schedule->k);
+  copse_text_add(
+      text, ",\n \"time_per_GB\": \"%s\", \"algbw_GBps\": ", COPSE_Q_STRING(schedule->time_per_GB));
+  copse_text_add_json_number(text, copse_schedule_algbw(schedule));
+  copse_text_add(text, ",\n");
+  add_objective(text, &schedule->objective);
+  add_bound(text, schedule);
+  if (schedule->bound_at) add_bound_at(text, schedule);
+  if (schedule->routes) add_routes(text, schedule);
+  if (schedule->collective == COPSE_ALLTOALL)
+    add_flows(text, schedule);
+  else
+    add_trees(text, schedule);
+}
+
 copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **out, size_t *size,
                                     struct copse_err *err) {
   struct copse_text text = {0};
-  copse_text_add(&text, COPSE_JSON_HEAD("schedule") ", \"collective\": \"%s\",",
-                 copse_collective_name(schedule->collective));
-  if (schedule->root >= 0) copse_text_add(&text, " \"root\": %d,", schedule->root);
-  copse_text_add(&text, "\n \"topology\": {\"name\": ");
-  copse_text_add_json_string(&text, schedule->topology_name);
-  copse_text_add(&text, ", \"sha256\": \"%s\"},\n \"ranks\": ", schedule->topology_sha256);
-  add_nodes(&text, schedule, schedule->rank_nodes, schedule->n_ranks);
-  if (schedule->others_excluded) copse_text_add(&text, ", \"others\": \"exclude\"");
-  if (schedule->n_copying + schedule->n_adding > 0) add_switches(&text, schedule);
-  if (schedule->collective != COPSE_ALLTOALL)
-    copse_text_add(&text, ", \"k\": %" PRId64, schedule->k);
-  copse_text_add(&text, ",\n \"time_per_GB\": \"%s\", \"algbw_GBps\": ",
-                 COPSE_Q_STRING(schedule->time_per_GB));
-  copse_text_add_json_number(&text, copse_schedule_algbw(schedule));
-  copse_text_add(&text, ",\n");
-  add_objective(&text, &schedule->objective);
-  add_bound(&text, schedule);
-  if (schedule->bound_at) add_bound_at(&text, schedule);
-  if (schedule->routes) add_routes(&text, schedule);
-  if (schedule->collective == COPSE_ALLTOALL)
-    add_flows(&text, schedule);
-  else
-    add_trees(&text, schedule);
+  copse_schedule_print(schedule, &text);
   return copse_text_take(&text, out, size, err);
 }
 

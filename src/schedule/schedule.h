@@ -11,6 +11,7 @@
 #include "base/graph.h"
 #include "base/memory.h"
 #include "base/rational.h"
+#include "base/text.h"
 
 enum copse_phase { COPSE_PHASE_BROADCAST, COPSE_PHASE_REDUCE };
 
@@ -307,7 +308,9 @@ static inline void copse_schedule_free_at(struct copse_schedule **schedule) {
   copse_schedule_free(*schedule);
 }
 
-/* Schedule JSON, "copse-schedule/1". The caller frees *text. */
+/* Schedule JSON, "copse-schedule/1": prints the struct copse_schedule. */
+copse_text_printer copse_schedule_print;
+/* In memory; the caller frees *text. */
 copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **text,
                                     size_t *size, struct copse_err *err) COPSE_CHECKED;
 

@@ -1,8 +1,10 @@
-/* Another program as a filter: whole text both ways, and every way in which it can go wrong. */
+/* Another program as a filter: whole text both ways, and every way in which it can go wrong. Files
+ * that are written in pieces. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -113,6 +115,52 @@ START_TEST(a_file_that_is_being_written_is_finished_first) {
 }
 END_TEST
 
+/* As many lines as `thing` says, of all lengths, one longer than any buffer. */
+static void print_lines(const void *thing, struct copse_text *text) {
+  static char line[200001];
+  memset(line, 'x', sizeof line - 1);
+  for (int i = 0; i < *(const int *)thing; i++) {
+    copse_text_add(text, "%d %.*s\n", i * i, i % 977, line);
+    if (i == 5000) copse_text_append(text, line, sizeof line - 1);
+  }
+}
+
+/* Loop: lines. What passes through in pieces is what is gathered in memory, packed or not, and a
+ * write that fails leaves no file. */
+START_TEST(what_is_printed_is_written_whole_or_not_at_all) {
+  static const int lines[] = {0, 1, 100, 12000};
+  static const char *const names[] = {"file", "file.gz"};
+  char folder[] = "/tmp/copse-printed-XXXXXX", path[64], line[128];
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_text whole = {0};
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+  print_lines(&lines[_i], &whole);
+  ck_assert_uint_eq(copse_text_measure(print_lines, &lines[_i]), whole.size);
+  for (int i = 0; i < 2; i++) {
+    char *data;
+    size_t size;
+    snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+    ASSERT_OK(copse_file_print(path, print_lines, &lines[_i], &err), &err);
+    ASSERT_OK(copse_file_read(path, &data, &size, &err), &err);
+    ck_assert_uint_eq(size, whole.size);
+    ck_assert(size == 0 || memcmp(data, whole.data, size) == 0);
+    free(data);
+    unlink(path);
+    if (whole.size < 1 << 20) continue;
+    const struct rlimit little = {1 << 13, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &little), 0);
+    copse_status status = copse_file_print(path, print_lines, &lines[_i], &err);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &all), 0);
+    ck_assert_int_eq(status, COPSE_IO);
+    err = (struct copse_err)COPSE_ERR_INIT;
+  }
+  copse_text_free(&whole);
+  snprintf(line, sizeof line, "rmdir %s", folder); /* nothing is left in it */
+  ck_assert_int_eq(system(line), 0);
+}
+END_TEST
+
 START_TEST(xml_text_is_escaped_and_valid) {
   static const struct {
     const char *in, *out;
@@ -143,6 +191,7 @@ int main(void) {
   tcase_add_test(tests, failures_are_told_apart);
   tcase_add_test(tests, what_takes_too_long_is_ended);
   tcase_add_test(tests, a_file_that_is_being_written_is_finished_first);
+  tcase_add_loop_test(tests, what_is_printed_is_written_whole_or_not_at_all, 0, 4);
   tcase_add_test(tests, xml_text_is_escaped_and_valid);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

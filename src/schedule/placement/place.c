@@ -2,6 +2,7 @@
  * solver/placement finds for a trace over the topology's cuts. */
 #include "schedule/placement/place.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@
 /* ---- reading ------------------------------------------------------------------------------- */
 
 struct reader {
-  struct copse_json json;
+  struct copse_json json; /* without the steps: each is parsed by itself, as all take 30 times as much */
+  const struct copse_json_list *steps;
   struct copse_trace *trace;
   struct copse_err *err;
 };
@@ -65,13 +67,17 @@ static copse_status expect_rows(const struct reader *r, const cJSON *rows, const
 }
 
 /* The first step says how many ranks and experts there are, where the caller doesn't. */
-static copse_status read_sizes(struct reader *r, const cJSON *steps, int n_ranks, int n_experts) {
-  const cJSON *rows = NULL, *step = copse_json_first(steps), *said;
+static copse_status read_sizes(struct reader *r, int n_ranks, int n_experts) {
+  COPSE_AT_END(copse_json_free_at) struct copse_json first = {0};
+  const cJSON *rows = NULL, *step, *said;
   struct copse_trace *t = r->trace;
   int64_t entries, experts;
-  if (!step) return refuse(r, r->json.root, "\"steps\" is empty; a trace has at least one step");
+  if (r->steps->n == 0)
+    return refuse(r, r->json.root, "\"steps\" is empty; a trace has at least one step");
+  COPSE_DO(copse_json_item(&r->json, r->steps, 0, &first, r->err));
+  step = first.root;
   COPSE_DO(get_rows(r, step, &rows));
-  t->n_steps = cJSON_GetArraySize(steps);
+  t->n_steps = r->steps->n > INT_MAX ? INT_MAX : (int)r->steps->n;
   t->n_ranks = n_ranks ? n_ranks : cJSON_GetArraySize(rows);
   COPSE_DO(expect_rows(r, rows, step));
   const cJSON *row = copse_json_first(rows);
@@ -93,17 +99,19 @@ static copse_status read_sizes(struct reader *r, const cJSON *steps, int n_ranks
   return COPSE_OK;
 }
 
-static copse_status read_steps(struct reader *r, const cJSON *steps) {
+static copse_status read_steps(struct reader *r) {
   struct copse_trace *t = r->trace;
   size_t row_at = 0, all = (size_t)t->n_steps * (size_t)t->n_ranks * (size_t)t->n_experts;
   bool any = false;
   COPSE_DO(copse_calloc(all, sizeof *t->counts, &t->counts, r->err));
-  COPSE_JSON_EACH (step, steps) {
+  for (size_t i = 0; i < r->steps->n; i++) {
+    COPSE_AT_END(copse_json_free_at) struct copse_json step;
     const cJSON *rows = NULL;
-    COPSE_DO(get_rows(r, step, &rows));
-    COPSE_DO(expect_rows(r, rows, step));
+    COPSE_DO(copse_json_item(&r->json, r->steps, i, &step, r->err));
+    COPSE_DO(get_rows(r, step.root, &rows));
+    COPSE_DO(expect_rows(r, rows, step.root));
     COPSE_JSON_EACH (row, rows)
-      COPSE_DO(read_row(r, row, step, &t->counts[row_at++ * (size_t)t->n_experts]));
+      COPSE_DO(read_row(r, row, step.root, &t->counts[row_at++ * (size_t)t->n_experts]));
   }
   for (size_t i = 0; i < all; i++) any = any || t->counts[i] > 0;
   if (!any) return refuse(r, r->json.root, "all counts are zero: no token is to be sent");
@@ -119,14 +127,13 @@ static copse_status read_trace(struct reader *r, int n_ranks, int n_experts) {
        "what each step sends, such as [{\"counts\": [[3, 1], [0, 4]]}]"},
       {"comment", COPSE_JSON_STRING, "a text for readers"},
       {0}};
-  const cJSON *steps;
   COPSE_DO(copse_json_expect_format(&r->json, "copse-trace/1", r->err));
   COPSE_DO(copse_json_expect_object(&r->json, r->json.root, NULL, "a trace", keys, r->err));
   COPSE_DO(copse_json_get_int(&r->json, r->json.root, "token_bytes", 1, MAX_TOKENS,
                               &r->trace->token_bytes, r->err));
-  COPSE_DO(copse_json_get_array(&r->json, r->json.root, "steps", &steps, r->err));
-  COPSE_DO(read_sizes(r, steps, n_ranks, n_experts));
-  return read_steps(r, steps);
+  r->steps = copse_json_list(&r->json, "steps");
+  COPSE_DO(read_sizes(r, n_ranks, n_experts));
+  return read_steps(r);
 }
 
 static void release(struct reader *r) { copse_json_free(&r->json); }
@@ -135,7 +142,8 @@ copse_status copse_trace_parse(const char *label, const char *data, size_t size,
                                int n_experts, struct copse_trace *out, struct copse_err *err) {
   COPSE_AT_END(release) struct reader r = {.trace = out, .err = err};
   *out = (struct copse_trace){0};
-  COPSE_DO(copse_json_parse(label, data, size, &r.json, err));
+  static const char *const lists[COPSE_JSON_LISTS] = {"steps", NULL};
+  COPSE_DO(copse_json_parse_lists(label, data, size, lists, &r.json, err));
   copse_status status = read_trace(&r, n_ranks, n_experts);
   if (status != COPSE_OK) copse_trace_free(out);
   return status;

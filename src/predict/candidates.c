@@ -639,8 +639,8 @@ static double known_cost(const struct copse_candidates *c, int i, int other, dou
 }
 
 /* Between sizes `from` and `to`, at which candidates `before` and `after` are taken: where the
- * second is to be taken, so near that just before it the first costs no more than BORDER_LOSS, or to
- * the byte where its time jumps. Tried where costs would cross on a straight line, a little after it; of
+ * second is to be taken, so near that just before it the first costs no more than BORDER_LOSS, or
+ * within BORDER_WIDTH of where its time jumps. Tried where costs would cross on a straight line, a little after it; of
  * three times once in the middle, for costs that jump. */
 static copse_status find_border(const struct copse_candidates *c, int before, int after, double from,
                                 double to, uint64_t *border, struct copse_err *err) {
@@ -648,7 +648,7 @@ static copse_status find_border(const struct copse_candidates *c, int before, in
   double behind = first - second; /* of the first behind the second at `to`, ahead at `from` */
   double ahead = known_cost(c, after, before, from) - known_cost(c, before, after, from);
   if (!is_known(known_of(c, before, to), INFINITY)) first = INFINITY;
-  for (int turn = 0; to - from > 1 && first > second * (1 + BORDER_LOSS); turn++) {
+  for (int turn = 0; to - from > fmax(1, to * BORDER_WIDTH) && first > second * (1 + BORDER_LOSS); turn++) {
     double part = (ahead + second * BORDER_LOSS / 2) / (ahead + behind), one, other;
     double middle = from + (to - from) * (turn % 3 < 2 ? part : 0.5);
     middle = floor(fmin(fmax(middle, from + 1), to - 1));

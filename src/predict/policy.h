@@ -133,6 +133,9 @@
 #define EXCHANGE_PART 0.7
 #define STARTS_PART 0.6
 #define MOST_STARTS 3
+/* Where latencies keep links busy, pieces of a share that exchange begins with: of more, each costs
+ * a latency more. TACOS, whose model that is, was best with 1 to 8 on grids and tori. */
+#define MOST_WHOLE_PIECES 8
 #define MOST_ROUNDS 64
 /* Rounds that gain nothing after which there are no more: together they begin with all the numbers
  * of pieces but one. On the topologies of docs/measurements.md nothing came of more. */

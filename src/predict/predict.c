@@ -279,10 +279,10 @@ struct asking {
   const struct copse_prediction *predictions; /* [n] */
   const double *bytes;                        /* [n_sizes] */
   int n, n_sizes;
-  bool *asks;                          /* [n * n_sizes] */
-  struct copse_sim_options *options;   /* [n] for the questions at hand */
+  bool *asks;                           /* [n * n_sizes] */
+  struct copse_sim_options *options;    /* [n] for the questions at hand */
   struct copse_sim_question *questions; /* [n * n_sizes] of which those asked come first */
-  double *us;                          /* [n * n_sizes] the last answers */
+  double *us;                           /* [n * n_sizes] the last answers */
 };
 
 /* Those about one prediction follow each other. */
@@ -290,10 +290,10 @@ static copse_status ask(struct asking *q, struct copse_err *err) {
   int asked = 0;
   for (int i = 0; i < q->n * q->n_sizes; i++)
     if (q->asks[i])
-      q->questions[asked++] = (struct copse_sim_question){
-          .dag = &q->predictions[i / q->n_sizes].dag,
-          .options = &q->options[i / q->n_sizes],
-          .unit_bytes = q->bytes[i % q->n_sizes]};
+      q->questions[asked++] =
+          (struct copse_sim_question){.dag = &q->predictions[i / q->n_sizes].dag,
+                                      .options = &q->options[i / q->n_sizes],
+                                      .unit_bytes = q->bytes[i % q->n_sizes]};
   COPSE_DO(copse_simulate_all(q->topology, q->questions, asked, err));
   for (int i = q->n * q->n_sizes - 1; i >= 0; i--)
     if (q->asks[i]) q->us[i] = q->questions[--asked].result.us;
@@ -396,6 +396,47 @@ static copse_status bound_at(struct copse_bounds *bounds, double bytes, double *
   copse_status status = copse_bounds_at(bounds, (int64_t)bytes, &arena, &at, NULL);
   *us = status == COPSE_OK ? copse_q_to_double(at.us) : 0;
   return status == COPSE_NOMEM ? copse_fail_nomem(err) : COPSE_OK;
+}
+
+/* For how long a piece keeps a link into a rank busy. */
+static double busy_us(const struct copse_link *link, double bytes, double alpha_us) {
+  return bytes * 1e-3 / copse_q_to_double(link->bandwidth) + copse_q_to_double(link->latency) +
+         alpha_us;
+}
+
+/* Whether every rank can have taken in n pieces by then. */
+static bool have_come(const struct copse_topology *t, double bytes, double alpha_us, int n,
+                      double us) {
+  double taken[MOST_RANKS] = {0};
+  for (int l = 0; l < t->n_links; l++) {
+    int rank = t->nodes[t->links[l].dst].rank;
+    if (rank >= 0) taken[rank] += floor(us / busy_us(&t->links[l], bytes, alpha_us));
+  }
+  for (int rank = 0; rank < t->n_ranks; rank++)
+    if (taken[rank] < n) return false;
+  return true;
+}
+
+int copse_pieces_at_turn(const struct copse_topology *t, int root, double bytes, double alpha_us,
+                         int turn) {
+  double us[MOST_WHOLE_PIECES];
+  for (int i = 0; i < MOST_WHOLE_PIECES; i++) {
+    int n = (i + 1) * (root >= 0 ? 1 : t->n_ranks - 1);
+    double piece = bytes / (i + 1) / (root >= 0 ? 1 : t->n_ranks), least = 0;
+    us[i] = 1;
+    while (us[i] < INFINITY && !have_come(t, piece, alpha_us, n, us[i])) us[i] *= 2;
+    while (us[i] - least > us[i] * SAME_TIME) { /* halves what is between */
+      double mean = (least + us[i]) / 2;
+      *(have_come(t, piece, alpha_us, n, mean) ? &us[i] : &least) = mean;
+    }
+  }
+  for (int i = 0; i < MOST_WHOLE_PIECES; i++) {
+    int before = 0;
+    for (int k = 0; k < MOST_WHOLE_PIECES; k++)
+      before += us[k] < us[i] || (us[k] == us[i] && k < i);
+    if (before == turn % MOST_WHOLE_PIECES) return i + 1;
+  }
+  return 1;
 }
 
 copse_status copse_bounds_predict(const struct copse_topology *topology,

@@ -75,9 +75,9 @@ struct copse_prediction {
   bool multicast;             /* as a plan whose switch copies and adds */
   int slots; /* > 0: of a baseline, which is timed in the number of chunks that is best for each
                 size, with so many slots; 0: cut as `sim` has it */
-  char instead[160];          /* "": predicted as a plan; else why it isn't */
-  char note[160];             /* "", or what else is to be said of it */
-  struct copse_err why;       /* status COPSE_OK: it is there; else why it isn't */
+  char instead[160];    /* "": predicted as a plan; else why it isn't */
+  char note[160];       /* "", or what else is to be said of it */
+  struct copse_err why; /* status COPSE_OK: it is there; else why it isn't */
 };
 
 static inline bool copse_prediction_exists(const struct copse_prediction *p) {
@@ -117,8 +117,8 @@ copse_status copse_predict_all(const struct copse_topology *topology,
                                struct copse_prediction predictions[COPSE_MAX_PREDICTIONS], int *n,
                                struct copse_err *err) COPSE_CHECKED;
 
-/* Whether two are the same transfers at the same costs, so that they take equally long; also of one with
- * itself. */
+/* Whether two are the same transfers at the same costs, so that they take equally long; also of one
+ * with itself. */
 bool copse_predictions_alike(const struct copse_prediction *a, const struct copse_prediction *b);
 
 /* Times of predictions [n] for bytes [n_sizes], by several threads: us [n * n_sizes], 0 for one
@@ -133,7 +133,8 @@ static inline void copse_prediction_free(struct copse_prediction *prediction) {
   copse_predictions_free(prediction, 1);
 }
 
-/* ---- what nothing beats at a message size, and how far a time is above it ---------------------- */
+/* ---- what nothing beats at a message size, and how far a time is above it ----------------------
+ */
 
 /* Which bounds are asked for: root as in a schedule; schedule (may be NULL) as for
  * copse_bounds_new. */
@@ -143,6 +144,14 @@ struct copse_bounds_question {
   const struct copse_schedule *schedule;
   double alpha_us;
 };
+
+/*
+ * Where latencies keep links busy (alpha_occupies): of 1 to MOST_WHOLE_PIECES pieces of a share,
+ * all of one length, the number that comes `turn`-th when those come first with which every rank
+ * can take in soonest all that isn't its own. root: of a rooted collective, else -1.
+ */
+int copse_pieces_at_turn(const struct copse_topology *topology, int root, double bytes,
+                         double alpha_us, int turn);
 
 /* What nothing beats (schedule/solve/bound_at.h) for messages of so many bytes [n]: us [n], 0 where
  * none is known that fits into 64 bits. Of an alltoall without a schedule the lengths are found. */

@@ -581,8 +581,10 @@ static bool goes_far_first(const struct search *s, int round) {
 static copse_status exchange_round(struct search *s, const struct variant *starts, int n,
                                    int round) {
   double left = s->most_work - s->work;
-  static const int whole_first[] = {1, 4, 3, 8}; /* each cut costs a latency more */
-  int pieces = s->predict.sim.alpha_occupies ? whole_first[round % 4] : 2 << round % 3;
+  int pieces = s->predict.sim.alpha_occupies
+                   ? copse_pieces_at_turn(s->topology, s->question->solve->root,
+                                          s->question->bytes, s->predict.sim.alpha_us, round)
+                   : 2 << round % 3;
   struct variant best = {.us = INFINITY};
   for (int i = 0; i < n && has_time(s); i++) {
     struct variant v = starts[i];

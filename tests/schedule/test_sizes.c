@@ -305,6 +305,26 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
 }
 END_TEST
 
+/* A ring of four: three shares come in over two links, in 2 turns as wholes, in 3 of half the length as
+ * halves; each turn takes 1 us more. Of little by little the fewest turns are best. */
+START_TEST(pieces_begin_with_the_number_that_fills_all_links) {
+  struct copse_topology *t = copse_test_topology(
+      "{\"format\": \"copse-topology/1\", \"name\": \"ring\", \"nodes\": [{\"id\": \"a\", "
+      "\"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"}, {\"id\": \"c\", \"type\": \"gpu\"}, "
+      "{\"id\": \"d\", \"type\": \"gpu\"}], \"links\": ["
+      "{\"src\": \"a\", \"dst\": \"b\", \"bandwidth\": 50, \"latency\": 0.5}, "
+      "{\"src\": \"b\", \"dst\": \"c\", \"bandwidth\": 50, \"latency\": 0.5}, "
+      "{\"src\": \"c\", \"dst\": \"d\", \"bandwidth\": 50, \"latency\": 0.5}, "
+      "{\"src\": \"d\", \"dst\": \"a\", \"bandwidth\": 50, \"latency\": 0.5}]}");
+  static const int large[] = {2, 4, 6, 8}, small[] = {1, 2, 3, 4};
+  for (int turn = 0; turn < 4; turn++) {
+    ck_assert_int_eq(copse_pieces_at_turn(t, -1, 4e9, 0.5, turn), large[turn]);
+    ck_assert_int_eq(copse_pieces_at_turn(t, -1, 4, 0.5, turn), small[turn]);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
 /* Paths are exchanged, amounts are not: each pair has what it had, in as many pieces as were asked
  * for, over paths that verify accepts. */
 START_TEST(exchange_of_paths_keeps_the_demand) {
@@ -477,6 +497,7 @@ int main(void) {
   tcase_add_test(tests, the_bound_of_an_alltoall_is_its_demands);
   tcase_add_test(tests, the_same_question_has_the_same_answer);
   tcase_add_loop_test(tests, exchange_simulates_as_the_simulator_does, 0, 4);
+  tcase_add_test(tests, pieces_begin_with_the_number_that_fills_all_links);
   tcase_add_test(tests, exchange_of_paths_keeps_the_demand);
   tcase_add_test(tests, paths_dealt_by_loads_even_them_out);
   suite_add_tcase(suite, tests);

@@ -142,7 +142,7 @@ START_TEST(random_transfers_take_as_long_to_the_last_bit) {
   static const struct copse_test_random_options shape = {2, 8, 5, true, false};
   uint64_t state = (uint64_t)_i + 900;
   double most = 0;
-  for (int i = 0; i < COPSE_TEST_SOME(60); i++) {
+  for (int i = 0; i < COPSE_TEST_SOME(30); i++) {
     struct copse_topology *t = copse_test_random_topology(&state, &shape);
     struct copse_sim_dag dag = {0};
     int n = copse_test_random_int(&state, 0, 60);
@@ -181,7 +181,7 @@ START_TEST(schedules_and_baselines_take_as_long_to_the_last_bit) {
   static const struct copse_baseline_options none = {.collective = COPSE_ALLGATHER};
   copse_collective collective = (copse_collective)_i;
   uint64_t state = (uint64_t)_i + 77;
-  for (int i = 0; i < COPSE_TEST_SOME(15); i++) {
+  for (int i = 0; i < COPSE_TEST_SOME(7); i++) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_topology *t = random_fabric(&state);
     struct copse_baseline_options like = none;

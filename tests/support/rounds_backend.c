@@ -176,6 +176,9 @@ static void send(struct simulation *m, uint32_t r) {
     size_t bytes = 0;
     if (message->src != r || !is_sent(m, message)) continue;
     if (message->operand != COPSE_NO_OPERAND) from = place_of(m, message, false, &bytes);
+    else /* one status word of a pair in a round, behind its data */
+      ck_assert(i == range[0] || message[-1].src != r || message[-1].dst != message->dst ||
+                message[-1].operand != COPSE_NO_OPERAND);
     struct sent *sent = calloc(1, sizeof *sent + bytes);
     sent->launch = m->ranks[r].launch;
     sent->message = *message;

@@ -138,6 +138,7 @@ struct fitting {
   const struct copse_msccl_options *options;
   const struct copse_schedule *given;
   struct copse_schedule *first; /* which the proposer needs to its end */
+  bool thin; /* at hand is one with fewer peers, and none that is known */
   char name[COPSE_PROPOSAL_NAME];
   struct copse_q time;
   double cost; /* of the best so far: seconds per GB, rounding included */
@@ -166,7 +167,7 @@ static copse_status try_program(void *context, struct copse_schedule *schedule, 
   char *text = NULL;
   size_t size;
   /* the one that is known not to fit is often made again */
-  bool known = schedule->n_trees == it->given->n_trees && schedule->n_flows == it->given->n_flows &&
+  bool known = !it->thin && schedule->n_trees == it->given->n_trees && schedule->n_flows == it->given->n_flows &&
                schedule->k == it->given->k &&
                copse_q_eq(schedule->time_per_GB, it->given->time_per_GB);
   copse_status status = known ? COPSE_UNSUPPORTED
@@ -192,6 +193,33 @@ static copse_status try_program(void *context, struct copse_schedule *schedule, 
   return copse_fail(err, status, "%s", why.text);
 }
 
+/* An alltoall of ranks with fewer peers: the most of them that fits. */
+static copse_status try_thin(struct fitting *it, const struct copse_topology *topology,
+                             struct copse_err *err) {
+  int blocks = it->options->max_blocks;
+  it->thin = true;
+  if (blocks == 0) blocks = copse_msccl_default_blocks(it->options);
+  for (int most = blocks - 1; most > 0; most = most * 3 / 4) {
+    COPSE_AT_END(copse_free_at) char *text = NULL;
+    COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *thin = NULL;
+    char name[COPSE_PROPOSAL_NAME];
+    size_t size;
+    bool made;
+    COPSE_DO(copse_schedule_to_json(it->given, &text, &size, err));
+    COPSE_DO(copse_schedule_parse("schedule", text, size, &thin, err));
+    COPSE_DO(copse_schedule_place(thin, topology, err));
+    COPSE_DO(copse_alltoall_thin(thin, topology, most, &made, err));
+    if (!made) return COPSE_OK;
+    snprintf(name, sizeof name, "at most %d peers", most);
+    struct copse_schedule *given = thin;
+    const char *before = it->text;
+    thin = NULL;
+    COPSE_DO(try_program(it, given, name, err));
+    if (it->text != before) return COPSE_OK;
+  }
+  return COPSE_OK;
+}
+
 /* The fastest of fewer trees, rings and the like that fits, where the topology is known; w->err
  * has why the schedule does not, and keeps it where none does. */
 static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
@@ -210,6 +238,8 @@ static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
     is_its = status == COPSE_OK && strcmp(sha256, s->topology_sha256) == 0;
     proposer.topology = w->topology;
     if (is_its) status = copse_propose(&proposer, &ignored, &w->err);
+    if (is_its && status == COPSE_OK && s->collective == COPSE_ALLTOALL)
+      status = try_thin(it, w->topology, &w->err);
   }
   if (status == COPSE_OK && it->text) return COPSE_OK;
   if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;

@@ -691,6 +691,32 @@ START_TEST(what_is_made_can_be_told_as_json) {
 }
 END_TEST
 
+/* Ranks of an all-to-all with more peers than thread blocks send by others. `slower`: per cent; where
+ * NICs are the bottleneck that costs nothing. */
+static const struct {
+  const char *fabric, *slower;
+  int workers;
+} crowded[] = {{"--synthetic 'switch:16@100'", "53.33", 9},
+               {"--synthetic 'hosts:2 gpus:8@300 nics:8@25 rails'", "0", 7},
+               {"--synthetic 'hosts:2 gpus:8@300 nics:8@25 rails'", "0", 6},
+               {"gb200-nvl72", "12.68", 64}};
+
+/* Loop: crowded. */
+START_TEST(an_alltoall_of_too_many_peers_goes_by_others) {
+  char slower[64];
+  ck_assert_int_eq(run("@ solve %s -c alltoall -o %%/s.json", crowded[_i].fabric), 0);
+  ck_assert_msg(
+      run("@ lower %%/s.json --to msccl --workers %d --json -o %%/f.xml", crowded[_i].workers) == 0,
+      "%s", result.err);
+  snprintf(slower, sizeof slower, "\"slower_percent\": %s,", crowded[_i].slower);
+  ck_assert_msg(strstr(result.out, slower) != NULL, "%s", result.out);
+  cJSON *report = cJSON_Parse(result.out);
+  ck_assert_int_le(cJSON_GetObjectItem(report, "thread_blocks")->valueint, crowded[_i].workers);
+  cJSON_Delete(report);
+  ck_assert_msg(run("@ check %%/f.xml") == 0, "%s", result.err);
+}
+END_TEST
+
 /* Foreign formats, told apart by content; a step taken out is named. */
 START_TEST(foreign_formats_are_written_and_proved) {
   static const char *const collectives[] = {"allgather", "reduce_scatter", "allreduce", "alltoall"};
@@ -971,6 +997,8 @@ int main(void) {
   tcase_add_test(tc, plans_are_simulated);
   tcase_add_test(tc, mscclpp_passes_on_in_pieces);
   tcase_add_test(tc, what_is_made_can_be_told_as_json);
+  tcase_add_loop_test(tc, an_alltoall_of_too_many_peers_goes_by_others, 0,
+                      (int)(sizeof crowded / sizeof *crowded));
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   if (COPSE_TEST_RESULTS) tcase_add_test(tc, what_does_not_fit_msccl_is_lowered_in_another_way);

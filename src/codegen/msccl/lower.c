@@ -178,13 +178,14 @@ static copse_status try_chunks(struct job *job, int *chunks, struct copse_err *e
   return status == COPSE_UNSUPPORTED ? COPSE_OK : status;
 }
 
-static int default_blocks(const struct copse_msccl_options *o) {
+int copse_msccl_default_blocks(const struct copse_msccl_options *o) {
   return o->executor == COPSE_MSCCL_NCCL ? 108 : 64;
 }
 
 /* The least number of blocks that is enough, more of them never being worse; 0: none is. */
 static copse_status try_blocks(struct job *job, int *least, struct copse_err *err) {
-  int given = job->options.max_blocks, low = given, high = default_blocks(&job->options) + 1, used;
+  int given = job->options.max_blocks, low = given,
+      high = copse_msccl_default_blocks(&job->options) + 1, used;
   int most = high;
   copse_status status = COPSE_OK;
   while (low + 1 < high) { /* low is too few, high enough (or out of range) */
@@ -208,7 +209,7 @@ static copse_status find_hint(struct job *job, int64_t k, char *hint, size_t siz
     if (status == COPSE_OK) snprintf(hint, size, "--channels %d fits", n);
     if (status != COPSE_UNSUPPORTED) return status;
   }
-  if (job->options.max_blocks < default_blocks(&job->options) && job->cut.block > 0) {
+  if (job->options.max_blocks < copse_msccl_default_blocks(&job->options) && job->cut.block > 0) {
     COPSE_DO(try_blocks(job, &n, err));
     if (n > 0) {
       snprintf(hint, size, "--workers %d fits", n);
@@ -452,7 +453,7 @@ static copse_status check_options(struct job *job, struct copse_err *err) {
   struct copse_msccl_options *o = &job->options;
   bool nccl = o->executor == COPSE_MSCCL_NCCL;
   int blocks = nccl ? COPSE_MSCCL_MAX_DEP_BLOCK : 64;
-  if (o->max_blocks == 0) o->max_blocks = default_blocks(o);
+  if (o->max_blocks == 0) o->max_blocks = copse_msccl_default_blocks(o);
   if (o->instances == 0) o->instances = 1;
   if (o->max_blocks < 1 || o->max_blocks > blocks)
     return copse_fail(err, COPSE_INVALID, "workers must be from 1 to %d for this executor", blocks);

@@ -37,6 +37,9 @@ struct copse_msccl_summary {
                                   (an alltoall: what one rank sends another directly); 0: exact */
 };
 
+/* Thread blocks of a rank where options.max_blocks is 0. */
+int copse_msccl_default_blocks(const struct copse_msccl_options *options);
+
 /* The XML of a schedule; the caller frees *text. Where exact shares do not fit the executors, they
  * are rounded to the number of chunks that fits and adds least. COPSE_UNSUPPORTED for broadcast,
  * reduce, a demand matrix and a schedule that does not fit even so, with what would; COPSE_INVALID

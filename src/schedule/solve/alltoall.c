@@ -104,12 +104,11 @@ static copse_status check_tolerance(struct build *b) {
   COPSE_DO(copse_q_add(COPSE_Q_ONE, b->options->tolerance, &limit, b->err));
   if (copse_q_to_double(b->result.time) >
       copse_q_to_double(b->result.bound) * copse_q_to_double(limit))
-    return copse_fail(b->err, COPSE_OVERFLOW,
-                      "the tolerance is not met: the flows that were found are %.3g %% above the "
-                      "bound; without a tolerance they are made",
-                      100 * (copse_q_to_double(b->result.time) /
-                                 copse_q_to_double(b->result.bound) -
-                             1));
+    return copse_fail(
+        b->err, COPSE_OVERFLOW,
+        "the tolerance is not met: the flows that were found are %.3g %% above the "
+        "bound; without a tolerance they are made",
+        100 * (copse_q_to_double(b->result.time) / copse_q_to_double(b->result.bound) - 1));
   return COPSE_OK;
 }
 
@@ -249,4 +248,181 @@ out:
   copse_instance_free(&b.instance);
   free(b.sources);
   return status;
+}
+
+/* ---- fewer peers --------------------------------------------------------------------------- */
+
+struct thinning {
+  const struct copse_topology *t;
+  int n, most;
+  bool sparing;  /* as few pairs as can be serve others, else those with the least load */
+  int *rank_of;  /* [n_nodes] -1: a relay */
+  int64_t *load; /* [n_links] of WHOLE_LOAD */
+  struct peer {
+    int64_t weight; /* of WHOLE_LOAD, what goes straight from rank to rank; 0: nothing does */
+    const int *way; /* [n_way] nodes */
+    int n_way, by;  /* by which rank it goes instead; -1: by none */
+    bool stays;     /* others go over it, or no rank can stand in */
+  } * peers;        /* [n * n] from, to */
+  int *to, *from;   /* [n] peers */
+  struct copse_arena arena;
+};
+
+/* Loads are fractions of M in parts of this, rounded down; they choose, the result is added up
+ * exactly. */
+#define WHOLE_LOAD ((int64_t)1 << 32)
+
+static int64_t time_of(int64_t load, struct copse_q bandwidth) {
+  __int128 time = (__int128)load * bandwidth.den / bandwidth.num;
+  return time > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)time;
+}
+
+static void free_thinning(struct thinning *m) { copse_arena_free(&m->arena); }
+
+static void load_way(struct thinning *m, const struct peer *peer, int64_t weight) {
+  for (int i = 0; i + 1 < peer->n_way; i++)
+    m->load[copse_topology_find_link(m->t, peer->way[i], peer->way[i + 1])] += weight;
+}
+
+/* How long the busiest link of a way takes with so much more, in no unit. */
+static int64_t busiest_with(const struct thinning *m, const struct peer *peer, int64_t weight) {
+  int64_t most = 0;
+  for (int i = 0; i + 1 < peer->n_way; i++) {
+    int e = copse_topology_find_link(m->t, peer->way[i], peer->way[i + 1]);
+    int64_t time = time_of(m->load[e] + weight, m->t->links[e].bandwidth);
+    if (time > most) most = time;
+  }
+  return most;
+}
+
+/* Adds what a path puts on ways from rank to rank; its nodes are the topology's. */
+static void add_peers(struct thinning *m, const int *path, int n, int64_t weight) {
+  for (int begin = 0, end = 1; end < n; end++) {
+    if (m->rank_of[path[end]] < 0) continue;
+    struct peer *peer = &m->peers[m->rank_of[path[begin]] * m->n + m->rank_of[path[end]]];
+    if (!peer->way) {
+      *peer = (struct peer){0, &path[begin], end - begin + 1, -1, false};
+      m->to[m->rank_of[path[begin]]]++;
+      m->from[m->rank_of[path[end]]]++;
+    }
+    peer->weight += weight;
+    for (int i = begin; i < end; i++)
+      m->load[copse_topology_find_link(m->t, path[i], path[i + 1])] += weight;
+    begin = end;
+  }
+}
+
+/* The pair of ranks with too many peers and the most of them; NULL: none. */
+static struct peer *find_crowded(struct thinning *m) {
+  struct peer *best = NULL;
+  int most = 0;
+  for (int i = 0; i < m->n * m->n; i++) {
+    struct peer *peer = &m->peers[i];
+    int to = m->to[i / m->n], from = m->from[i % m->n];
+    if (!peer->way || peer->by >= 0 || peer->stays || (to <= m->most && from <= m->most)) continue;
+    if (to + from > most) best = peer;
+    if (to + from > most) most = to + from;
+  }
+  return best;
+}
+
+/* Over the rank whose links are the least busy with it; if there is none the pair stays. */
+static void go_by_another(struct thinning *m, struct peer *peer) {
+  int src = (int)(peer - m->peers) / m->n, dst = (int)(peer - m->peers) % m->n;
+  int64_t least = INT64_MAX;
+  load_way(m, peer, -peer->weight);
+  for (int step = 1; step < m->n; step++) {
+    int by = (src + step) % m->n;
+    struct peer *first = &m->peers[src * m->n + by], *second = &m->peers[by * m->n + dst];
+    if (!first->way || first->by >= 0 || !second->way || second->by >= 0) continue;
+    int64_t one = busiest_with(m, first, peer->weight), two = busiest_with(m, second, peer->weight);
+    if (two > one) one = two;
+    for (int i = 0; i < 2 && m->sparing; i++)
+      one += (i ? first : second)->stays ? 0 : INT64_MAX / 4;
+    if (one < least) peer->by = by;
+    if (one < least) least = one;
+  }
+  peer->stays = peer->by < 0;
+  if (peer->stays) {
+    load_way(m, peer, peer->weight);
+    return;
+  }
+  struct peer *over[2] = {&m->peers[src * m->n + peer->by], &m->peers[peer->by * m->n + dst]};
+  for (int i = 0; i < 2; i++) {
+    load_way(m, over[i], peer->weight);
+    over[i]->weight += peer->weight;
+    over[i]->stays = true;
+  }
+  m->to[src]--;
+  m->from[dst]--;
+}
+
+static copse_status thin_path(struct thinning *m, struct copse_schedule_path *path,
+                              struct copse_arena *arena, struct copse_err *err) {
+  int *nodes, n = 1, most = 2 * m->t->n_nodes + path->n_nodes;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)most, nodes, err));
+  nodes[0] = path->nodes[0];
+  for (int begin = 0, end = 1; end < path->n_nodes; end++) {
+    if (m->rank_of[path->nodes[end]] < 0) continue;
+    int src = m->rank_of[path->nodes[begin]], dst = m->rank_of[path->nodes[end]];
+    int by = m->peers[src * m->n + dst].by;
+    const struct peer *over[2] = {&m->peers[src * m->n + by], &m->peers[by * m->n + dst]};
+    for (int i = begin + 1; by < 0 && i <= end; i++) nodes[n++] = path->nodes[i];
+    for (int o = 0; by >= 0 && o < 2; o++)
+      for (int i = 1; i < over[o]->n_way; i++) nodes[n++] = over[o]->way[i];
+    begin = end;
+  }
+  path->nodes = nodes;
+  path->n_nodes = n;
+  return COPSE_OK;
+}
+
+static copse_status list_peers(struct thinning *m, const struct copse_schedule *s,
+                               struct copse_err *err) {
+  size_t n = (size_t)m->n;
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)m->t->n_nodes, m->rank_of, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)m->t->n_links, m->load, err));
+  COPSE_DO(COPSE_ARRAY(&m->arena, n * n, m->peers, err));
+  COPSE_DO(COPSE_ARRAYS(&m->arena, n, int, err, &m->to, &m->from));
+  for (int v = 0; v < m->t->n_nodes; v++) m->rank_of[v] = m->t->nodes[v].rank;
+  for (int f = 0; f < s->n_flows; f++)
+    for (int p = 0; p < s->flows[f].n_paths; p++) {
+      const struct copse_schedule_path *path = &s->flows[f].paths[p];
+      __int128 weight = (__int128)path->weight.num * WHOLE_LOAD / path->weight.den;
+      add_peers(m, path->nodes, path->n_nodes, (int64_t)weight);
+    }
+  return COPSE_OK;
+}
+
+/* One of the two ways to do it. */
+static copse_status thin(struct copse_schedule *s, const struct copse_topology *topology, int most,
+                         bool sparing, bool *made, struct copse_err *err) {
+  COPSE_AT_END(free_thinning)
+  struct thinning m = {.t = topology, .n = topology->n_ranks, .most = most, .sparing = sparing};
+  struct copse_schedule_flow *flows;
+  struct peer *crowded;
+  COPSE_DO(list_peers(&m, s, err));
+  while ((crowded = find_crowded(&m))) go_by_another(&m, crowded);
+  *made = true;
+  for (int r = 0; r < m.n; r++) *made = *made && m.to[r] <= most && m.from[r] <= most;
+  if (!*made) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_flows, flows, err));
+  for (int f = 0; f < s->n_flows; f++) {
+    struct copse_schedule_path *paths;
+    flows[f] = s->flows[f];
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)flows[f].n_paths, paths, err));
+    for (int p = 0; p < flows[f].n_paths; p++) {
+      paths[p] = flows[f].paths[p];
+      COPSE_DO(thin_path(&m, &paths[p], &s->arena, err));
+    }
+    flows[f].paths = paths;
+  }
+  s->flows = flows;
+  return copse_flow_time(topology, flows, s->n_flows, &s->time_per_GB, err);
+}
+
+copse_status copse_alltoall_thin(struct copse_schedule *s, const struct copse_topology *topology,
+                                 int most, bool *made, struct copse_err *err) {
+  COPSE_DO(thin(s, topology, most, false, made, err));
+  return *made ? COPSE_OK : thin(s, topology, most, true, made, err);
 }

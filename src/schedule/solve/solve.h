@@ -39,8 +39,8 @@ struct copse_solve_options {
 };
 
 /* What of the options does not go together, in one line with the names of the command's options
- * ("--in-network is for allreduce"); NULL: all does. has_tolerance: one was asked for; for_size: the
- * schedule is chosen for a size of message. */
+ * ("--in-network is for allreduce"); NULL: all does. has_tolerance: one was asked for; for_size:
+ * the schedule is chosen for a size of message. */
 const char *copse_solve_clash(const struct copse_solve_options *options, bool has_tolerance,
                               bool for_size);
 
@@ -68,6 +68,17 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
                                   struct copse_schedule *schedule,
                                   struct copse_solve_seconds *seconds,
                                   struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Makes the flows of an alltoall, listed and in the topology's numbers, such that no rank sends to,
+ * or receives from, more than `most` others straight: what went there goes by another rank, over
+ * whose links that takes the least. Its time is set, its bound stands. *made: so it is, else
+ * nothing has changed. COPSE_NOMEM, COPSE_OVERFLOW. O(pairs that go by others * ranks * (ranks +
+ * links of a way))
+ */
+copse_status copse_alltoall_thin(struct copse_schedule *schedule,
+                                 const struct copse_topology *topology, int most, bool *made,
+                                 struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Computes the exactly optimal schedule (with options.k: the best of k trees per root) and

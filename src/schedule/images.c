@@ -114,96 +114,34 @@ copse_status copse_base_tree_make(const struct copse_schedule *schedule, int ind
   const struct copse_schedule_tree *tree = &schedule->trees[index];
   int n = schedule->n_ranks + schedule->n_absent, *next;
   size_t ranks = (size_t)n;
-  *out = (struct copse_base_tree){.n = n, .root = tree->root, .n_levels = 1};
-  while (1 << out->n_levels <= n) out->n_levels++;
+  *out = (struct copse_base_tree){.n = n, .root = tree->root};
   COPSE_DO(COPSE_ARRAYS(arena, ranks, int, err, &out->edge, &out->up, &out->depth, &out->begin,
                         &out->end, &out->rank, &next));
-  COPSE_DO(COPSE_ARRAY(arena, ranks * (size_t)out->n_levels, out->highest, err));
   hang(tree, out);
   place(tree, out, next);
-  for (int i = 0; i < n; i++) out->highest[i] = out->depth[out->rank[i]];
-  for (int level = 1; level < out->n_levels; level++) {
-    const int *half = out->highest + (size_t)(level - 1) * ranks;
-    int *whole = out->highest + (size_t)level * ranks, width = 1 << (level - 1);
-    for (int i = 0; i + 2 * width <= n; i++)
-      whole[i] = half[i] > half[i + width] ? half[i] : half[i + width];
-  }
   return COPSE_OK;
-}
-
-/* The greatest depth at places from `begin` to `end` - 1; -1 where there are none. */
-static int highest(const struct copse_base_tree *tree, int begin, int end) {
-  if (begin >= end) return -1;
-  int level = 31 - __builtin_clz((unsigned)(end - begin));
-  const int *at = tree->highest + (size_t)level * (size_t)tree->n;
-  int a = at[begin], b = at[end - (1 << level)];
-  return a > b ? a : b;
 }
 
 /* ---- ranks that moved ---------------------------------------------------------------------- */
 
-/* The first of `moved` on the way from v up, v itself included; -1: none. */
-static int first_moved(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
-                       int v) {
-  int found = -1;
-  for (int i = 0; i < n; i++)
-    if (copse_base_tree_below(tree, v, moved[i].rank) &&
-        (found < 0 || tree->depth[moved[i].rank] > tree->depth[moved[found].rank]))
-      found = i;
-  return found;
-}
-
-int copse_moved_depth(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
-                      int v) {
-  int depth = 0;
-  for (int steps = 0; steps <= n; steps++) {
-    int top = first_moved(tree, moved, n, v);
-    if (top < 0) return depth + tree->depth[v];
-    if (moved[top].up < 0) return -1;
-    depth += tree->depth[v] - tree->depth[moved[top].rank] + 1;
-    v = moved[top].up;
+int copse_moved_depth(const struct copse_base_tree *tree, const struct copse_moved *moved,
+                      const int *move_at, int v) {
+  for (int depth = 0; depth < tree->n; depth++) {
+    if (move_at[v] == 0 && v == tree->root) return depth;
+    v = move_at[v] == 0 ? tree->up[v] : moved[move_at[v] - 1].up;
+    if (v < 0) return -1;
   }
   return -1;
 }
 
-/* The greatest depth, in the base tree, of what hangs below a rank and below none that moved. */
-static int deepest(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
-                   int top) {
-  int most = -1, at = tree->begin[top], end = tree->end[top];
-  while (at < end) {
-    int next = end, after = end;
-    for (int i = 0; i < n; i++) {
-      int begin = tree->begin[moved[i].rank];
-      if (moved[i].rank == top || begin < at || begin >= next) continue;
-      next = begin;
-      after = tree->end[moved[i].rank];
-    }
-    int here = highest(tree, at, next);
-    if (here > most) most = here;
-    at = after;
+int copse_moved_below(const struct copse_base_tree *tree, const int *move_at, int rank) {
+  int most = tree->depth[rank];
+  for (int at = tree->begin[rank] + 1; at < tree->end[rank];) {
+    int v = tree->rank[at];
+    if (move_at[v] == 0 && tree->depth[v] > most) most = tree->depth[v];
+    at = move_at[v] == 0 ? at + 1 : tree->end[v];
   }
-  return most;
-}
-
-int copse_moved_below(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
-                      int rank) {
-  return deepest(tree, moved, n, rank) - tree->depth[rank];
-}
-
-int copse_moved_height(const struct copse_base_tree *tree, const struct copse_moved *moved, int n) {
-  int height = deepest(tree, moved, n, tree->root);
-  for (int i = 0; i < n; i++) {
-    int top = moved[i].rank, depth;
-    if (moved[i].up == COPSE_IS_ABSENT) {
-      if (deepest(tree, moved, n, top) > tree->depth[top]) return -1;
-      continue;
-    }
-    depth = copse_moved_depth(tree, moved, n, top);
-    if (depth < 0) return -1;
-    depth += copse_moved_below(tree, moved, n, top);
-    if (depth > height) height = depth;
-  }
-  return height;
+  return most - tree->depth[rank];
 }
 
 void copse_moved_depths(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
@@ -488,16 +426,34 @@ copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *e
 
 /* ---- heights --------------------------------------------------------------------------------- */
 
+/* The height of what remains once n ranks have moved, -1 where something hangs nowhere.
+ * O(ranks + n height) */
+static int moved_height(const struct copse_base_tree *tree, const struct copse_moved *moved,
+                        const int *move_at, int n) {
+  int height = copse_moved_below(tree, move_at, tree->root);
+  for (int i = 0; i < n; i++) {
+    int top = moved[i].rank, depth, below = copse_moved_below(tree, move_at, top);
+    if (moved[i].up == COPSE_IS_ABSENT) {
+      if (below > 0) return -1;
+      continue;
+    }
+    depth = copse_moved_depth(tree, moved, move_at, top);
+    if (depth < 0) return -1;
+    if (depth + below > height) height = depth + below;
+  }
+  return height;
+}
+
 static copse_status changes_height(const struct copse_schedule *s, int *height, double *mean_height,
                                    struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_images images;
   struct copse_base_tree tree = {.root = -1};
-  int *rank_of, at = -1;
+  int *rank_of, *move_at, at = -1;
   double sum_of_mean_height = 0, whole = 0;
   *height = 0;
   COPSE_DO(copse_images_make(s->rotations, s->n_rotations, s->n_nodes, &scratch, &images, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_nodes, rank_of, err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, (size_t)s->n_nodes, int, err, &rank_of, &move_at));
   for (int r = 0; r < s->n_ranks + s->n_absent; r++) rank_of[s->rank_nodes[r]] = r;
   for (int c = 0; c < s->n_changes; c++) {
     const struct copse_schedule_change *change = &s->changes[c];
@@ -506,7 +462,9 @@ static copse_status changes_height(const struct copse_schedule *s, int *height, 
     if (at != change->tree)
       COPSE_DO(copse_base_tree_make(s, at = change->tree, &scratch, &tree, err));
     int n = change_moves(s, &images, rank_of, change, moved);
-    int h = copse_moved_height(&tree, moved, n);
+    for (int i = 0; i < n; i++) move_at[moved[i].rank] = i + 1;
+    int h = moved_height(&tree, moved, move_at, n);
+    for (int i = 0; i < n; i++) move_at[moved[i].rank] = 0;
     double mean_height_weight = copse_q_to_double(change->weight);
     if (h > *height) *height = h;
     sum_of_mean_height += mean_height_weight * h;
@@ -518,7 +476,7 @@ static copse_status changes_height(const struct copse_schedule *s, int *height, 
     for (int c = 0; c < s->n_changes; c++)
       if (s->changes[c].tree == t) mean_height_weight -= copse_q_to_double(s->changes[c].weight);
     COPSE_DO(copse_base_tree_make(s, t, &scratch, &tree, err));
-    int h = copse_moved_height(&tree, NULL, 0);
+    int h = copse_moved_below(&tree, move_at, tree.root);
     if (h > *height) *height = h;
     sum_of_mean_height += mean_height_weight * h;
     whole += mean_height_weight;

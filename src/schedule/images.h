@@ -42,8 +42,6 @@ struct copse_base_tree {
   int *depth;       /* [n] */
   int *begin, *end; /* [n] what hangs below a rank, itself first: places begin .. end - 1 */
   int *rank;        /* [n] by place */
-  int n_levels;
-  int *highest; /* [n_levels * n] the greatest depth of 2^level places from each on */
 };
 copse_status copse_base_tree_make(const struct copse_schedule *schedule, int tree,
                                   struct copse_arena *arena, struct copse_base_tree *out,
@@ -60,15 +58,13 @@ struct copse_moved {
   int rank, up;
 };
 
-/* How deep rank v lies once n ranks have moved: -1 where it hangs nowhere, below what does, in a
- * circle, or below what is absent. O(n^2) at most. */
-int copse_moved_depth(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
-                      int v);
+/* How deep rank v lies once ranks have moved: -1 where it hangs nowhere, below what does, in a
+ * circle, or below what is absent. move_at [ranks]: where moved has a rank, from 1; 0: it has not
+ * moved. O(height) */
+int copse_moved_depth(const struct copse_base_tree *tree, const struct copse_moved *moved,
+                      const int *move_at, int v);
 /* Of all ranks, which moved in no circle, and where each hangs. O(ranks + n) */
 void copse_moved_depths(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
                         int *up, int *depth);
-/* How far down it goes from a rank over ranks that have not moved. O(n^2) */
-int copse_moved_below(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
-                      int rank);
-/* The height of what remains, -1 where something hangs nowhere. O(n^2 log n) */
-int copse_moved_height(const struct copse_base_tree *tree, const struct copse_moved *moved, int n);
+/* How far down it goes from a rank over ranks that have not moved. O(what hangs below it) */
+int copse_moved_below(const struct copse_base_tree *tree, const int *move_at, int rank);

@@ -42,9 +42,9 @@ struct end {
   int node, rank, depth, away;
 };
 
-/* The way to a rank of a base tree. */
+/* The way to a rank of a base tree, which crosses a link of the healthy topology. */
 struct user {
-  int tree, rank;
+  int link, tree, rank;
 };
 
 struct repairing {
@@ -57,8 +57,8 @@ struct repairing {
   int64_t *each, k;                /* [base.n_trees] equal trees of an image; in all for a root */
   int64_t *capacity, *left;        /* [t->n_links] in trees: all, and what there is room for */
   struct copse_adjacency entering; /* links of t by destination */
-  int *first_user;                 /* [healthy links + 1] */
   struct user *users;
+  struct copse_adjacency crossing; /* users by link */
   struct variant *variants;
   size_t n_variants, variants_capacity;
   struct copse_index_map of_image; /* variants by tree and image, the first */
@@ -69,7 +69,7 @@ struct repairing {
   int n_turns;        /* how often something took a full link */
   int *via, *stamp, *away, *queue; /* [t->n_nodes] of searches */
   int n_searches, *up, *depth;     /* [n_ranks + n_absent] of a tree at hand */
-  int *search_up, *search_depth;   /* likewise, while one searches */
+  int marked, *move_at; /* a variant, -1: none; where its moves have each rank, from 1; 0: nowhere */
   struct end *ends; /* [COPSE_REPAIR_ENDS] that the last search came upon, nearest first */
   int n_ends;
   struct copse_arena *arena;
@@ -89,7 +89,7 @@ static copse_status number_all(struct repairing *r, bool *fits) {
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->trees, r->err));
   for (int i = 0; i < r->base.n_trees; i++) {
     COPSE_DO(copse_base_tree_make(&r->base, i, r->arena, &r->trees[i], r->err));
-    int height = copse_moved_height(&r->trees[i], NULL, 0);
+    int height = copse_moved_below(&r->trees[i], r->move_at, r->trees[i].root);
     if (height > r->height) r->height = height;
   }
   return COPSE_OK;
@@ -178,28 +178,20 @@ static void drop_roots(struct repairing *r) {
 /* ---- who crosses a link -------------------------------------------------------------------- */
 
 static copse_status list_users(struct repairing *r) {
-  int n_links = r->from->healthy->n_links, *next;
-  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)n_links + 1, r->first_user, r->err));
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n_links + 1, next, r->err));
-  for (int pass = 0; pass < 2; pass++) {
-    for (int t = 0; t < r->base.n_trees; t++)
-      for (int e = 0; e < r->base.trees[t].n_edges; e++) {
-        const struct copse_schedule_edge *edge = &r->base.trees[t].edges[e];
-        for (int i = 0; i + 1 < edge->n_path; i++) {
-          int link = copse_numbering_link(&r->numbers, edge->path[i], edge->path[i + 1]);
-          if (pass == 0)
-            r->first_user[link + 1]++;
-          else
-            r->users[next[link]++] = (struct user){t, edge->dst};
-        }
-      }
-    if (pass == 1) break;
-    for (int e = 0; e < n_links; e++) r->first_user[e + 1] += r->first_user[e];
-    memcpy(next, r->first_user, ((size_t)n_links + 1) * sizeof *next);
-    COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->first_user[n_links], r->users, r->err));
-  }
-  return COPSE_OK;
+  int n = 0;
+  for (int t = 0; t < r->base.n_trees; t++)
+    for (int e = 0; e < r->base.trees[t].n_edges; e++) n += r->base.trees[t].edges[e].n_path - 1;
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)n, r->users, r->err));
+  n = 0;
+  for (int t = 0; t < r->base.n_trees; t++)
+    for (int e = 0; e < r->base.trees[t].n_edges; e++) {
+      const struct copse_schedule_edge *edge = &r->base.trees[t].edges[e];
+      for (int i = 0; i + 1 < edge->n_path; i++)
+        r->users[n++] =
+            (struct user){copse_numbering_link(&r->numbers, edge->path[i], edge->path[i + 1]), t, edge->dst};
+    }
+  return copse_adjacency_by(r->arena, r->from->healthy->n_links, n, COPSE_KEYS(r->users, link),
+                            sizeof *r->users, &r->crossing, r->err);
 }
 
 static uint64_t key_of(const struct repairing *r, int tree, int64_t image) {
@@ -256,17 +248,32 @@ static copse_status split_variant(struct repairing *r, int index, int64_t trees,
   return COPSE_OK;
 }
 
+/* Sets r->move_at. */
+static void mark(struct repairing *r, int index) {
+  const struct variant *v = &r->variants[index];
+  const struct variant *old = r->marked < 0 ? NULL : &r->variants[r->marked];
+  if (old == v) return;
+  for (int i = 0; old && i < old->n; i++) r->move_at[old->moves[i].rank] = 0;
+  for (int i = 0; i < v->n; i++) r->move_at[v->moves[i].rank] = i + 1;
+  r->marked = index;
+}
+
 /* Where a rank of the base tree is among those that have moved; -1: nowhere. */
-static int find_move(const struct variant *v, int rank) {
-  for (int i = 0; i < v->n; i++)
-    if (v->moves[i].rank == rank) return i;
-  return -1;
+static int find_move(struct repairing *r, int index, int rank) {
+  mark(r, index);
+  return r->move_at[rank] - 1;
+}
+
+static int depth_of(struct repairing *r, int index, int rank) {
+  const struct variant *v = &r->variants[index];
+  mark(r, index);
+  return copse_moved_depth(&r->trees[v->tree], v->moves, r->move_at, rank);
 }
 
 /* A rank of the base tree, which then hangs nowhere; *at: its place among those moved. */
 static copse_status detach(struct repairing *r, int index, int rank, int *at) {
   struct variant *v = &r->variants[index];
-  *at = find_move(v, rank);
+  *at = find_move(r, index, rank);
   if (*at >= 0) {
     give_path(r, v->places[*at].path, v->places[*at].n_path, v->trees);
     v->moves[*at].up = COPSE_HANGS_NOWHERE;
@@ -277,6 +284,7 @@ static copse_status detach(struct repairing *r, int index, int rank, int *at) {
   give_way(r, v->tree, &image, rank, v->trees);
   COPSE_DO(reserve(r, v, v->n + 1));
   *at = v->n++;
+  r->move_at[rank] = v->n;
   int node = copse_image_node(&r->images, &image, r->base.rank_nodes[rank]);
   v->moves[*at] = (struct copse_moved){rank, COPSE_HANGS_NOWHERE};
   v->places[*at] = (struct place){.rank = r->numbers.rank_of[node]};
@@ -285,19 +293,15 @@ static copse_status detach(struct repairing *r, int index, int rank, int *at) {
 
 /* ---- finding places ------------------------------------------------------------------------ */
 
-static int depth_of(const struct repairing *r, const struct variant *v, int rank) {
-  return copse_moved_depth(&r->trees[v->tree], v->moves, v->n, rank);
-}
-
 /* Backwards from a node through relays over links with room, with FULL over as few full ones as
  * there are, those far away first: around a place all may be. Finds r->ends, at most `deepest` in
  * the tree. Ranks that hang nowhere don't count: of a root that sent to all by a dead NIC nearly
  * all do. */
-static void search_back(struct repairing *r, const struct variant *v, int node, enum reach reach,
-                        int deepest, int most) {
+static void search_back(struct repairing *r, int index, int node, enum reach reach, int deepest,
+                        int most) {
   struct copse_queue queue = {.items = r->queue};
-  struct copse_image image = copse_image_of(&r->images, v->image);
-  int n_looked = 0, n_again = 0, n_last = 0; /* nodes that full links are looked for at */
+  struct copse_image image = copse_image_of(&r->images, r->variants[index].image);
+  int n_again = 0, n_last = 0; /* nodes that full links are looked for at */
   r->n_ends = 0;
   r->n_searches++;
   r->stamp[node] = r->n_searches;
@@ -318,10 +322,7 @@ static void search_back(struct repairing *r, const struct variant *v, int node, 
         continue;
       }
       int rank = r->numbers.rank_of[copse_image_back(&r->images, &image, a)];
-      if (n_looked++ == COPSE_REPAIR_ENDS_AT_FIRST)
-        copse_moved_depths(&r->trees[v->tree], v->moves, v->n, r->search_up, r->search_depth);
-      int depth =
-          n_looked > COPSE_REPAIR_ENDS_AT_FIRST ? r->search_depth[rank] : depth_of(r, v, rank);
+      int depth = depth_of(r, index, rank);
       if (depth >= 0 && depth <= deepest)
         r->ends[r->n_ends++] = (struct end){a, rank, depth, r->away[a]};
     }
@@ -381,14 +382,14 @@ static copse_status attach_free(struct repairing *r, int index, int at, enum rea
   struct variant *v = &r->variants[index];
   const struct end *end = NULL;
   int node = r->base.rank_nodes[v->places[at].rank], moved = v->moves[at].rank;
-  int deepest =
-      r->height + r->higher - 1 - copse_moved_below(&r->trees[v->tree], v->moves, v->n, moved);
+  mark(r, index);
+  int deepest = r->height + r->higher - 1 - copse_moved_below(&r->trees[v->tree], r->move_at, moved);
   int64_t amount = v->trees;
   bool low;
   *rest = -1;
   for (int most = COPSE_REPAIR_ENDS_AT_FIRST;; most *= 8) {
     if (most > COPSE_REPAIR_ENDS) most = COPSE_REPAIR_ENDS;
-    search_back(r, v, node, reach, r->strict ? deepest : INT_MAX, most);
+    search_back(r, index, node, reach, r->strict ? deepest : INT_MAX, most);
     end = choose_end(r, deepest, &low);
     if (r->n_ends < most || most == COPSE_REPAIR_ENDS || !low) break;
   }
@@ -419,14 +420,15 @@ static void put_back(struct repairing *r, int index, int at, struct copse_moved 
   }
   give_way(r, v->tree, &image, v->moves[at].rank, -v->trees);
   v->n--; /* it was the last */
+  if (r->marked == index) r->move_at[v->moves[at].rank] = 0;
 }
 
 /* Another place for a rank that hangs somewhere, or with `lower` nearer to the root, while trees
  * that there is no room for stay; *done: it has one, else nothing has changed. */
 static copse_status try_moving(struct repairing *r, int index, int rank, bool lower,
                                enum reach reach, bool *done) {
-  int before = find_move(&r->variants[index], rank), moved, rest;
-  int depth = depth_of(r, &r->variants[index], rank);
+  int before = find_move(r, index, rank), moved, rest;
+  int depth = depth_of(r, index, rank);
   struct copse_moved move = {0};
   struct place place = {0};
   if (before >= 0) {
@@ -436,7 +438,7 @@ static copse_status try_moving(struct repairing *r, int index, int rank, bool lo
   COPSE_DO(detach(r, index, rank, &moved));
   COPSE_DO(attach_free(r, index, moved, reach, &rest, done));
   if (lower && rest >= 0) put_back(r, rest, moved, move, place, before >= 0);
-  if (*done && (!lower || depth_of(r, &r->variants[index], rank) < depth)) return COPSE_OK;
+  if (*done && (!lower || depth_of(r, index, rank) < depth)) return COPSE_OK;
   struct variant *v = &r->variants[index];
   if (*done) give_path(r, v->places[moved].path, v->places[moved].n_path, v->trees);
   put_back(r, index, moved, move, place, before >= 0);
@@ -457,13 +459,13 @@ static copse_status attach_below(struct repairing *r, int index, int at, enum re
     struct copse_image image = copse_image_of(&r->images, v->image);
     v->moves[at].up =
         r->trees[v->tree].root; /* as if it hung there: what hangs below it does too */
-    search_back(r, v, copse_image_node(&r->images, &image, r->base.rank_nodes[below[i]]), reach,
+    search_back(r, index, copse_image_node(&r->images, &image, r->base.rank_nodes[below[i]]), reach,
                 INT_MAX, COPSE_REPAIR_ENDS_AT_FIRST);
     v->moves[at].up = COPSE_HANGS_NOWHERE;
     for (int e = 0; e < r->n_ends && n < COPSE_REPAIR_BELOW; e++) {
       int known = 0, rank = r->ends[e].rank;
       while (known < n && below[known] != rank) known++;
-      if (known == n && depth_of(r, v, rank) < 0) below[n++] = rank;
+      if (known == n && depth_of(r, index, rank) < 0) below[n++] = rank;
     }
   }
   return COPSE_OK;
@@ -506,23 +508,23 @@ static copse_status settle_free(struct repairing *r, int index, bool *settled) {
 
 /* ---- lower --------------------------------------------------------------------------------- */
 
-/* The deepest rank of a tree that is too high; -1: it is not. Sets r->up and r->depth. */
-static int find_deep(struct repairing *r, const struct variant *v) {
-  int deepest = r->height + r->higher, rank = -1;
+/* The deepest rank of a tree where one is deeper than *deepest, which becomes its depth; -1: none
+ * is. Sets r->up and r->depth. */
+static int find_deep(struct repairing *r, const struct variant *v, int *deepest) {
+  int rank = -1;
   copse_moved_depths(&r->trees[v->tree], v->moves, v->n, r->up, r->depth);
   for (int i = 0; i < r->trees[v->tree].n; i++)
-    if (r->depth[i] > deepest) {
-      deepest = r->depth[i];
-      rank = i;
-    }
+    if (r->depth[i] > *deepest) *deepest = r->depth[i], rank = i;
   return rank;
 }
 
 /* As long as a tree is too high and some rank above its deepest one has room nearer to the root. */
 static copse_status lower_variant(struct repairing *r, int index) {
   bool done = true;
-  for (int rank; done && (rank = find_deep(r, &r->variants[index])) >= 0;) {
+  while (done) {
+    int most = r->height + r->higher, rank = find_deep(r, &r->variants[index], &most);
     done = false;
+    if (rank < 0) break;
     while (!done && rank != r->trees[r->variants[index].tree].root) {
       COPSE_DO(try_moving(r, index, rank, true, FAR, &done));
       rank = r->up[rank];
@@ -543,8 +545,8 @@ static copse_status detach_users(struct repairing *r, int src, int dst, int link
     struct copse_image image = copse_image_of(&r->images, i);
     int from = copse_numbering_link(&r->numbers, copse_image_back(&r->images, &image, src),
                                     copse_image_back(&r->images, &image, dst));
-    for (int u = r->first_user[from]; u < r->first_user[from + 1]; u++) {
-      struct user user = r->users[u];
+    for (int u = r->crossing.first[from]; u < r->crossing.first[from + 1]; u++) {
+      struct user user = r->users[r->crossing.item[u]];
       int first, at;
       if (link >= 0 && r->left[link] >= 0) break;
       if (is_gone(r, &image, r->base.trees[user.tree].root)) continue;
@@ -557,7 +559,7 @@ static copse_status detach_users(struct repairing *r, int src, int dst, int link
       COPSE_DO(variants_of(r, user.tree, i, &first));
       for (int v = first; v >= 0; v = r->variants[v].next) {
         int rest;
-        if (find_move(&r->variants[v], user.rank) >= 0) continue;
+        if (find_move(r, v, user.rank) >= 0) continue;
         if (link >= 0 && r->left[link] >= 0) break;
         if (link >= 0 && -r->left[link] < r->variants[v].trees)
           COPSE_DO(split_variant(r, v, -r->left[link], &rest));
@@ -621,6 +623,8 @@ static copse_status detach_all(struct repairing *r) {
 
 static copse_status prepare(struct repairing *r, bool *fits) {
   const struct copse_topology *t = r->t;
+  size_t n = (size_t)r->from->healthy->n_ranks;
+  COPSE_DO(COPSE_ARRAYS(r->arena, n, int, r->err, &r->up, &r->depth, &r->move_at));
   COPSE_DO(number_all(r, fits));
   if (!*fits) return COPSE_OK;
   COPSE_DO(choose_k(r));
@@ -630,8 +634,6 @@ static copse_status prepare(struct repairing *r, bool *fits) {
   COPSE_DO(list_users(r));
   COPSE_DO(copse_links_by_destination(r->from->network, r->arena, &r->entering, r->err));
   COPSE_DO(COPSE_ARRAY(r->arena, COPSE_REPAIR_ENDS, r->ends, r->err));
-  COPSE_DO(COPSE_ARRAYS(r->arena, (size_t)r->from->healthy->n_ranks, int, r->err, &r->up, &r->depth,
-                        &r->search_up, &r->search_depth));
   return COPSE_ARRAYS(r->arena, (size_t)t->n_nodes, int, r->err, &r->via, &r->stamp, &r->away,
                       &r->queue);
 }
@@ -739,6 +741,7 @@ static copse_status try_height(const struct repairing *detached, int higher, boo
   COPSE_AT_END(release) struct repairing r = *detached;
   bool made;
   r.variants = NULL;
+  r.marked = -1;
   r.n_variants = r.variants_capacity = 0;
   r.of_image = (struct copse_index_map){0};
   r.arena = &arena;
@@ -747,6 +750,7 @@ static copse_status try_height(const struct repairing *detached, int higher, boo
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.left, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.held, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_nodes, r.stamp, r.err)); /* searches count anew */
+  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.from->healthy->n_ranks, r.move_at, r.err));
   memcpy(r.left, detached->left, (size_t)r.t->n_links * sizeof *r.left);
   for (size_t i = 0; i < detached->n_variants; i++) {
     struct variant copy = detached->variants[i];
@@ -765,10 +769,7 @@ static copse_status try_height(const struct repairing *detached, int higher, boo
   for (int e = 0; e < r.t->n_links && made; e++) made = r.left[e] >= 0;
   if (!made) return COPSE_OK;
   *height = r.height;
-  for (const struct variant *v = r.variants; v < r.variants + r.n_variants; v++) {
-    int high = copse_moved_height(&r.trees[v->tree], v->moves, v->n);
-    if (high > *height) *height = high;
-  }
+  for (size_t v = 0; v < r.n_variants; v++) find_deep(&r, &r.variants[v], height);
   return *height <= most ? keep(&r, schedule) : COPSE_OK;
 }
 
@@ -778,7 +779,7 @@ copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_
                                 bool *made, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   COPSE_AT_END(release)
-  struct repairing r = {.from = repair, .t = repair->topology, .arena = &arena, .err = err};
+  struct repairing r = {.from = repair, .t = repair->topology, .marked = -1, .arena = &arena, .err = err};
   bool fits, best_strict = false;
   int lowest = INT_MAX, best = 0;
   *made = false;

@@ -201,7 +201,7 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
  * little room is left around a solution: rounds are few, and more rows only make them slower. */
 #define COPSE_JOINT_CUTS_AT_ONCE 6
 #define COPSE_WHOLE_CUTS_AT_ONCE 1
-/* Halvings of the way on which cuts are looked for; whole links take 1, as more rows only make them slower. 8
+/* Halvings of the way on which cuts are looked for where groups share links; one alone takes 1. 8
  * groups on a torus 4x4x4, allgather, take 19,700 steps of the simplex method with 1, 14,900 with 2,
  * 13,600 with 3 and 12,900 with 4, which makes more rows and takes as long. */
 #define COPSE_JOINT_HALVINGS 3
@@ -216,8 +216,9 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_JOINT_SAME_RATE (COPSE_LP_UNITS >> 26)
 /* A unit of the rate is worth this times the number of columns in units of links: more than the
  * last unit costs, or the second search goes for the rate alone. With 64, 8 groups on tori still left
- * 1e-8 of it. */
-#define COPSE_JOINT_RATE_WORTH 512
+ * 1e-8 of it. One group alone needs no more than 16. */
+#define COPSE_JOINT_RATE_WORTH 16
+#define COPSE_JOINT_GROUPS_WORTH 512
 /* Equations of a basis that are solved in rationals. Of whole links the coefficients of more are
  * fractions so long that it takes a minute (320 ranks, 1 slow NIC). */
 #define COPSE_JOINT_EQUATIONS 20000

@@ -143,7 +143,7 @@ static copse_status separate_parts(struct copse_joint_search *s, const struct co
 static copse_status add_cuts(struct copse_joint_search *s) {
   size_t before = s->n_cuts, size = (size_t)s->n_columns * sizeof *s->inner;
   memcpy(s->end, s->value, size);
-  for (int i = 0; i < (s->whole ? 1 : COPSE_JOINT_HALVINGS); i++) {
+  for (int i = 0; i < (s->n_groups > 1 ? COPSE_JOINT_HALVINGS : 1); i++) {
     size_t n = s->n_cuts;
     for (int j = 0; j < s->n_columns; j++)
       s->middle[j] = s->inner[j] + (s->end[j] - s->inner[j]) / 2;
@@ -327,9 +327,9 @@ static int rate_uses(const struct copse_joint_search *s, int column) {
 
 /* R, and less of the links where R does not suffer. */
 static void want_lean(struct copse_joint_search *s) {
+  int64_t worth = s->n_groups > 1 ? COPSE_JOINT_GROUPS_WORTH : COPSE_JOINT_RATE_WORTH;
   for (int j = 0; j < s->n_rates; j++)
-    copse_lp_set_objective(s->lp, j,
-                           rate_uses(s, j) * COPSE_JOINT_RATE_WORTH * (s->n_places + s->n_columns));
+    copse_lp_set_objective(s->lp, j, rate_uses(s, j) * worth * (s->n_places + s->n_columns));
   for (int j = s->n_rates; j < s->n_columns; j++) copse_lp_set_objective(s->lp, j, -s->uses[j]);
 }
 

@@ -18,7 +18,8 @@
 #include "schedule/adapt.h"
 #include "verify/verify.h"
 
-/* ---- what simulations say --------------------------------------------------------------------- */
+/* ---- what simulations say ---------------------------------------------------------------------
+ */
 
 /* Of a candidate at a size. */
 struct known {
@@ -39,7 +40,8 @@ struct copse_candidate_times {
 };
 
 /* Its row, made where there is none; NULL without memory. */
-static struct row *row_of(struct copse_candidate_times *times, double bytes, struct copse_err *err) {
+static struct row *row_of(struct copse_candidate_times *times, double bytes,
+                          struct copse_err *err) {
   for (size_t i = 0; i < times->n; i++)
     if (times->rows[i].bytes == bytes) return &times->rows[i];
   if (COPSE_GROW(times->rows, times->capacity, times->n + 1, err) != COPSE_OK) return NULL;
@@ -107,7 +109,8 @@ static void wish_for(const struct copse_candidates *c, struct wishes *w, int can
     w->list[w->n++] = (struct wish){like, bytes, most_us};
 }
 
-static copse_status fulfil(const struct copse_candidates *c, struct wishes *w, struct copse_err *err) {
+static copse_status fulfil(const struct copse_candidates *c, struct wishes *w,
+                           struct copse_err *err) {
   for (int i = 0; i < w->n; i++) {
     const struct wish *it = &w->list[i];
     w->options[i] = c->predictions[it->candidate].sim;
@@ -139,17 +142,18 @@ static double cost(const struct copse_candidates *c, const double *us, int i) {
   return c->list[i].kept ? us[i] / (1 + KEPT_WORTH) : us[i];
 }
 
-/* Of one size, as far as it is known: the least time; copse_candidates_best, -1: nothing is known; and
- * its time, as cost() has it. */
+/* Of one size, as far as it is known: the least time; copse_candidates_best, -1: nothing is known;
+ * and its time, as cost() has it. */
 struct nearest {
   double least;
   int best;
   double cost;
 };
 
-/* Up to what time a candidate matters: where it is not slower than `reach` times the fastest, may be taken,
- * be close to what is (_best, _lasting), or be the fastest. */
-static double limit_of(const struct copse_candidates *c, int i, const struct nearest *near, double reach) {
+/* Up to what time a candidate matters: where it is not slower than `reach` times the fastest, may
+ * be taken, be close to what is (_best, _lasting), or be the fastest. */
+static double limit_of(const struct copse_candidates *c, int i, const struct nearest *near,
+                       double reach) {
   int more = near->best < 0 ? -1 : hops(c, i) - hops(c, near->best);
   if (more < 0) reach = fmax(reach, (1 + MODEL_ERROR) * (1 + CLOSE_TIME) * (1 + SAME_TIME));
   double most = near->least * fmax(reach, 1);
@@ -165,10 +169,10 @@ static void find_nearest(const struct copse_candidates *c, const double *us, str
   near->cost = cost(c, us, near->best);
 }
 
-/* Simulates candidates from `first` to before `end`, or of each size its guess, at sizes [n] as far as
- * they matter by what is known; *done: there was nothing to do. */
-static copse_status time_some(const struct copse_candidates *c, struct wishes *w, int first, int end,
-                              const int *guesses, const double *bytes, int n, double reach,
+/* Simulates candidates from `first` to before `end`, or of each size its guess, at sizes [n] as far
+ * as they matter by what is known; *done: there was nothing to do. */
+static copse_status time_some(const struct copse_candidates *c, struct wishes *w, int first,
+                              int end, const int *guesses, const double *bytes, int n, double reach,
                               double (*us)[COPSE_MAX_CANDIDATES], struct nearest *near, bool *done,
                               struct copse_err *err) {
   for (int i = first; i < end; i++)
@@ -190,8 +194,8 @@ static copse_status time_some(const struct copse_candidates *c, struct wishes *w
   return COPSE_OK;
 }
 
-/* Those that matter. A guess at the best comes first, then the last ones: what was searched for, and
- * packets. So the others need not be simulated to their ends; what is found does not depend on it. */
+/* Those that matter: a guess at the best first, then the last ones (searched for, packets), so that
+ * others need not be simulated to their ends; what is found does not depend on it. */
 static copse_status time_near(const struct copse_candidates *c, const double *bytes, int n,
                               double reach, double (*us)[COPSE_MAX_CANDIDATES],
                               struct copse_err *err) {
@@ -262,10 +266,8 @@ copse_status copse_candidates_add(struct copse_candidates *c, struct copse_sched
     copse_schedule_free(schedule);
     return copse_fail(err, COPSE_UNSUPPORTED, "more than %d candidates", COPSE_MAX_CANDIDATES);
   }
-  *it = (struct copse_candidate){.schedule = schedule,
-                                 .owned = true,
-                                 .hops = copse_proposal_hops(schedule),
-                                 .lower = *lower};
+  *it = (struct copse_candidate){
+      .schedule = schedule, .owned = true, .hops = copse_proposal_hops(schedule), .lower = *lower};
   snprintf(it->name, sizeof it->name, "%s", name);
   c->n++;
   return predict_last(c, err);
@@ -299,15 +301,16 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds, struct copse_err *err) {
   COPSE_DO(copse_candidates_begin(topology, predict, out, err));
-  const struct copse_proposer proposer = {.topology = topology, .solve = options, .context = out, .take = take,
-                                          .routes = out->options.routes, .shared = out->options.shared};
+  const struct copse_proposer proposer = {.topology = topology,
+                                          .solve = options,
+                                          .context = out,
+                                          .take = take,
+                                          .routes = out->options.routes,
+                                          .shared = out->options.shared};
   return copse_propose(&proposer, seconds, err);
 }
 
 /* ---- those of the healthy topology ----------------------------------------------------------- */
-
-/* As it is, on the fabric's own routes where it crosses what is down, its trees mended. */
-enum way { AS_IT_IS, REROUTED, MENDED, N_WAYS };
 
 /* Takes the last one back. */
 static void drop_last(struct copse_candidates *c) {
@@ -316,42 +319,22 @@ static void drop_last(struct copse_candidates *c) {
   if (it->owned) copse_schedule_free(it->schedule);
 }
 
-static copse_status make_one_of(const struct copse_candidates *c, enum way way,
-                                struct copse_schedule *s, struct copse_err *err) {
-  const struct copse_schedule *like = c->list[0].schedule;
-  struct copse_verify_report report;
-  struct copse_err why = COPSE_ERR_INIT;
-  if (way == MENDED) {
-    bool mended;
-    COPSE_DO(copse_schedule_mend(s, c->topology, &mended, err));
-    if (!mended) return copse_fail(err, COPSE_UNSUPPORTED, "trees that can't be mended");
-    s->bound = like->bound;
-  } else {
-    COPSE_DO(copse_proposal_adopt(c->topology, way == REROUTED ? c->options.routes : NULL, like, s,
-                                  err));
-    if (s->collective == COPSE_ALLTOALL || copse_schedule_doubles(s))
-      return copse_proposal_check(c->topology, s, "healthy", err);
-    const struct copse_bound of_any = s->bound;
-    s->bound = like->bound; /* which lasts as long, and says more where it holds for these trees */
-    if (copse_verify_schedule(s, c->topology, "schedule", &report, &why) == COPSE_OK) return COPSE_OK;
-    s->bound = of_any;
-  }
-  return copse_proposal_check(c->topology, s, "healthy", err);
-}
-
 /* *found: whether the candidate is one of this topology that way. */
-static copse_status adopt_one(struct copse_candidates *c, const struct copse_candidate *from, enum way way,
-                              bool keep, bool *found, struct copse_err *err) {
-  static const char *const suffixes[N_WAYS] = {"", ", rerouted", ", mended"};
+static copse_status adopt_one(struct copse_candidates *c, const struct copse_candidate *from,
+                              enum copse_proposal_way way, bool keep, bool *found,
+                              struct copse_err *err) {
+  static const char *const suffixes[COPSE_PROPOSAL_WAYS] = {"", ", rerouted", ", mended"};
   const struct copse_lower_options *lower = keep ? &from->lower : &c->options.lower;
   struct copse_err why = COPSE_ERR_INIT;
   struct copse_schedule *s;
   char name[COPSE_CANDIDATE_NAME];
   int before = c->n;
   COPSE_DO(copse_proposal_borrow(from->schedule, &s, err));
-  copse_status status = make_one_of(c, way, s, &why);
+  copse_status status =
+      copse_proposal_adopt(c->topology, way, c->options.routes, c->list[0].schedule, s, &why);
   if (status != COPSE_OK) copse_schedule_free(s);
-  snprintf(name, sizeof name, "%s%.100s%s", keep ? "" : "healthy: ", from->name, keep ? suffixes[way] : "");
+  snprintf(name, sizeof name, "%s%.100s%s", keep ? "" : "healthy: ", from->name,
+           keep ? suffixes[way] : "");
   if (status == COPSE_OK) status = copse_candidates_add(c, s, name, lower, &why);
   *found = status == COPSE_OK && (!keep || c->predictions[before].instead[0] == '\0');
   if (*found) {
@@ -360,7 +343,8 @@ static copse_status adopt_one(struct copse_candidates *c, const struct copse_can
   } else if (c->n > before) {
     drop_last(c);
   }
-  if (status == COPSE_OK || status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) return COPSE_OK;
+  if (status == COPSE_OK || status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW)
+    return COPSE_OK;
   return copse_fail(err, status, "%s", why.text);
 }
 
@@ -368,10 +352,11 @@ copse_status copse_candidates_adopt(struct copse_candidates *c, struct copse_can
                                     bool keep, struct copse_err *err) {
   for (int i = 0; i < healthy->n; i++) {
     int before = c->n;
-    for (enum way way = AS_IT_IS; healthy->list[i].owned && way < N_WAYS; way++) {
+    for (enum copse_proposal_way way = COPSE_PROPOSAL_AS_IT_IS;
+         healthy->list[i].owned && way < COPSE_PROPOSAL_WAYS; way++) {
       bool found;
       COPSE_DO(adopt_one(c, &healthy->list[i], way, keep, &found, err));
-      if (found && (way == AS_IT_IS || !keep)) break;
+      if (found && (way == COPSE_PROPOSAL_AS_IT_IS || !keep)) break;
     }
     healthy->list[i].left_out = c->n == before;
   }
@@ -429,10 +414,16 @@ static void tell_part(void *ctx, const char *text) {
   s->all->tried(s->all->ctx, text);
 }
 
-/* Whether the fastest takes, but for the model's error, no longer than the healthy one or the bound. */
-static copse_status is_enough(const struct copse_candidates *c, const struct copse_candidates *healthy,
-                              double bytes, bool *enough, struct copse_err *err) {
+/* Whether the fastest takes, but for the model's error, no longer than the healthy one or the
+ * bound. */
+static copse_status is_enough(const struct copse_candidates *c,
+                              const struct copse_candidates *healthy, double bytes, bool *enough,
+                              struct copse_err *err) {
   const struct copse_schedule *of = c->list[0].schedule;
+  const struct copse_bounds_question question = {.collective = of->collective,
+                                                 .root = of->root,
+                                                 .schedule = of,
+                                                 .alpha_us = c->predictions[0].sim.alpha_us};
   double us[1][COPSE_MAX_CANDIDATES], bound_us;
   struct nearest here, there;
   *enough = false;
@@ -441,13 +432,13 @@ static copse_status is_enough(const struct copse_candidates *c, const struct cop
   find_nearest(c, us[0], &here);
   COPSE_DO(copse_candidates_time(healthy, &bytes, 1, us, err));
   find_nearest(healthy, us[0], &there);
-  COPSE_DO(copse_bounds_predict(c->topology, &(struct copse_bounds_question){of->collective, of->root, of, c->predictions[0].sim.alpha_us},
-                                &bytes, 1, &bound_us, err));
+  COPSE_DO(copse_bounds_predict(c->topology, &question, &bytes, 1, &bound_us, err));
   *enough = here.least <= fmax(there.least, bound_us) * (1 + MODEL_ERROR);
   return COPSE_OK;
 }
 
-copse_status copse_candidates_search(struct copse_candidates *c, const struct copse_candidates *healthy,
+copse_status copse_candidates_search(struct copse_candidates *c,
+                                     const struct copse_candidates *healthy,
                                      const struct copse_solve_options *options,
                                      uint64_t most_packets, struct copse_err *err) {
   static const uint64_t sizes[] = PLAN_SIZES;
@@ -455,7 +446,8 @@ copse_status copse_candidates_search(struct copse_candidates *c, const struct co
   struct copse_solve_options solve = *options;
   struct searches searches = {.all = options->progress, .n = sizeof sizes / sizeof *sizes};
   const struct copse_progress progress = {
-      .report = report_part, .ctx = &searches,
+      .report = report_part,
+      .ctx = &searches,
       .tried = options->progress && options->progress->tried ? tell_part : NULL};
   snprintf(searches.phase, sizeof searches.phase, "%s search",
            copse_collective_name(options->collective));
@@ -465,12 +457,13 @@ copse_status copse_candidates_search(struct copse_candidates *c, const struct co
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     struct copse_proposal from[COPSE_MAX_CANDIDATES];
     searches.i = (int64_t)i;
-    const struct copse_size_question question = {.solve = &solve,
-                                                 .predict = sizes[i] <= most_packets ? &packets : &c->options,
-                                                 .bytes = (double)sizes[i],
-                                                 .work = PLAN_WORK(c->topology->n_ranks),
-                                                 .from = from,
-                                                 .n_from = c->n};
+    const struct copse_size_question question = {
+        .solve = &solve,
+        .predict = sizes[i] <= most_packets ? &packets : &c->options,
+        .bytes = (double)sizes[i],
+        .work = PLAN_WORK(c->topology->n_ranks),
+        .from = from,
+        .n_from = c->n};
     struct copse_size_answer answer;
     struct copse_solve_seconds ignored;
     char name[COPSE_CANDIDATE_NAME];
@@ -480,7 +473,8 @@ copse_status copse_candidates_search(struct copse_candidates *c, const struct co
     COPSE_DO(list_fastest_first(c, question.bytes, from, err));
     COPSE_DO(copse_solve_for_size(c->topology, &question, &answer, &ignored, err));
     const char *unit = sizes[i] < 1 << 20 ? "K" : "M";
-    snprintf(name, sizeof name, "%" PRIu64 "%s: %s", sizes[i] >> (*unit == 'K' ? 10 : 20), unit, without_size(answer.name));
+    snprintf(name, sizeof name, "%" PRIu64 "%s: %s", sizes[i] >> (*unit == 'K' ? 10 : 20), unit,
+             without_size(answer.name));
     COPSE_DO(take(c, answer.schedule, name, err));
   }
   return COPSE_OK;
@@ -531,7 +525,8 @@ copse_status copse_candidates_switch(struct copse_candidates *c,
   *found = false;
   for (int v = 0; v < c->topology->n_nodes; v++)
     marked = marked || (c->topology->nodes[v].multicast && c->topology->nodes[v].aggregation);
-  if (options->collective != COPSE_ALLREDUCE || !marked || c->n == COPSE_MAX_CANDIDATES) return COPSE_OK;
+  if (options->collective != COPSE_ALLREDUCE || !marked || c->n == COPSE_MAX_CANDIDATES)
+    return COPSE_OK;
   wanted.in_network = true;
   COPSE_DO(copse_solve_schedule(c->topology, &wanted, &schedule, &ignored, err));
   *found = copse_schedule_is_group(schedule);
@@ -640,15 +635,16 @@ static double known_cost(const struct copse_candidates *c, int i, int other, dou
 
 /* Between sizes `from` and `to`, at which candidates `before` and `after` are taken: where the
  * second is to be taken, so near that just before it the first costs no more than BORDER_LOSS, or
- * within BORDER_WIDTH of where its time jumps. Tried where costs would cross on a straight line, a little after it; of
- * three times once in the middle, for costs that jump. */
-static copse_status find_border(const struct copse_candidates *c, int before, int after, double from,
-                                double to, uint64_t *border, struct copse_err *err) {
+ * within BORDER_WIDTH of where its time jumps. Tried where costs would cross on a straight line, a
+ * little after it; of three times once in the middle, for costs that jump. */
+static copse_status find_border(const struct copse_candidates *c, int before, int after,
+                                double from, double to, uint64_t *border, struct copse_err *err) {
   double first = known_cost(c, before, after, to), second = known_cost(c, after, before, to);
   double behind = first - second; /* of the first behind the second at `to`, ahead at `from` */
   double ahead = known_cost(c, after, before, from) - known_cost(c, before, after, from);
   if (!is_known(known_of(c, before, to), INFINITY)) first = INFINITY;
-  for (int turn = 0; to - from > fmax(1, to * BORDER_WIDTH) && first > second * (1 + BORDER_LOSS); turn++) {
+  for (int turn = 0; to - from > fmax(1, to * BORDER_WIDTH) && first > second * (1 + BORDER_LOSS);
+       turn++) {
     double part = (ahead + second * BORDER_LOSS / 2) / (ahead + behind), one, other;
     double middle = from + (to - from) * (turn % 3 < 2 ? part : 0.5);
     middle = floor(fmin(fmax(middle, from + 1), to - 1));
@@ -681,7 +677,8 @@ static copse_status time_ends(const struct copse_candidates *c,
   if (n_sizes > 0) COPSE_DO(copse_candidates_time(c, bytes, n_sizes, us, err));
   for (int i = 0; i < n_sizes; i++) {
     int which = ranges[(i + 1) / 2].candidate;
-    COPSE_DO(copse_candidates_time_of(c, which, &bytes[i], 1, &us[i][which], err)); /* slow or not */
+    COPSE_DO(
+        copse_candidates_time_of(c, which, &bytes[i], 1, &us[i][which], err)); /* slow or not */
   }
   return COPSE_OK;
 }
@@ -695,7 +692,8 @@ static int add_sizes(const struct copse_candidates *c, const struct copse_candid
   for (int i = 0; i < n && sizes->n < MOST_SIZES; i++) {
     int at = 0;
     const struct copse_candidate_range *before = &ranges[i / 2];
-    if (is_close(c, us[i], before[0].candidate) || is_close(c, us[i], before[1].candidate)) continue;
+    if (is_close(c, us[i], before[0].candidate) || is_close(c, us[i], before[1].candidate))
+      continue;
     while (at < sizes->n && sizes->bytes[at] < bytes[i]) at++;
     if (at < sizes->n && sizes->bytes[at] == bytes[i]) continue;
     size_t later = (size_t)(sizes->n - at);
@@ -719,10 +717,12 @@ static copse_status make_ranges(const struct copse_candidates *c, struct sizes *
   for (int i = 0; i < sizes->n && *n < COPSE_MAX_RANGES; i += n_close) {
     struct copse_candidate_range *range = &ranges[*n];
     int best = copse_candidates_lasting(c, sizes->us + i, sizes->n - i, &n_close);
-    *range = (struct copse_candidate_range){.max_bytes = INT64_MAX, .candidate = best, .fastest = best};
+    *range =
+        (struct copse_candidate_range){.max_bytes = INT64_MAX, .candidate = best, .fastest = best};
     find_loss(c, bytes + i, sizes->us + i, n_close, range);
     if ((*n)++ == 0) continue;
-    COPSE_DO(find_border(c, range[-1].candidate, best, bytes[i - 1], bytes[i], &range->min_bytes, err));
+    COPSE_DO(
+        find_border(c, range[-1].candidate, best, bytes[i - 1], bytes[i], &range->min_bytes, err));
     range[-1].max_bytes = range->min_bytes - 1;
   }
   return COPSE_OK;
@@ -733,7 +733,8 @@ static copse_status take_over(const struct copse_candidates *c, const double *by
                               double (*us)[COPSE_MAX_CANDIDATES], int n,
                               struct copse_candidate_range *range, struct copse_err *err) {
   for (int i = 0; i < n; i++)
-    COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes[i], 1, &us[i][range->candidate], err));
+    COPSE_DO(
+        copse_candidates_time_of(c, range->candidate, &bytes[i], 1, &us[i][range->candidate], err));
   find_loss(c, bytes, us, n, range);
   if ((double)range->min_bytes > bytes[0]) range->min_bytes = (uint64_t)bytes[0];
   if ((double)range->max_bytes < bytes[n - 1]) range->max_bytes = (uint64_t)bytes[n - 1];
@@ -747,8 +748,8 @@ static bool is_short(const struct copse_candidate_range *range) {
 }
 
 /* Where times jump, ranges may be of a few bytes: those of less than a part of their sizes
- * (LEAST_RANGE) go to the one before, or where that one's candidate ends there, to the next. Sizes and
- * times are those of ends. */
+ * (LEAST_RANGE) go to the one before, or where that one's candidate ends there, to the next. Sizes
+ * and times are those of ends. */
 static copse_status drop_short_ranges(const struct copse_candidates *c, const double *bytes,
                                       double (*us)[COPSE_MAX_CANDIDATES],
                                       struct copse_candidate_range *ranges, int *n,

@@ -15,11 +15,11 @@ struct copse_candidate {
   struct copse_schedule *schedule; /* expanded */
   bool owned;                      /* else another candidate's */
   struct copse_lower_options lower;
-  int hops;            /* copse_proposal_hops */
+  int hops; /* copse_proposal_hops */
   int like; /* the first whose prediction is this one's too: the same plan, but for its schedule */
   uint64_t most_bytes; /* packets: for no larger messages; else 0 */
-  bool kept;           /* taken before others that are faster by less than KEPT_WORTH: ranks have it */
-  bool left_out;       /* of the healthy topology: not one of the broken one in any way */
+  bool kept;     /* taken before others that are faster by less than KEPT_WORTH: ranks have it */
+  bool left_out; /* of the healthy topology: not one of the broken one in any way */
 };
 
 #define COPSE_MAX_CANDIDATES 128
@@ -32,13 +32,13 @@ struct copse_candidates {
   struct copse_predict_options options;                      /* with routes of the list's own */
   struct copse_routes routes;
   const struct copse_progress *progress; /* NULL, or who looks on while they are compared */
-  struct copse_candidate_times *times; /* what was simulated so far: nothing is simulated twice */
+  struct copse_candidate_times *times;   /* what was simulated so far: nothing is simulated twice */
 };
 
 /*
- * All proposals of propose.h, which `solve --objective` begins with too; equal shares where they are
- * slower in the long run. Times are predicted as `predict` says; NULL: the defaults. Errors are those
- * of copse_propose. Free with copse_candidates_free in every case.
+ * All proposals of propose.h, which `solve --objective` begins with too; equal shares where they
+ * are slower in the long run. Times are predicted as `predict` says; NULL: the defaults. Errors are
+ * those of copse_propose. Free with copse_candidates_free in every case.
  */
 copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
@@ -52,19 +52,19 @@ copse_status copse_candidates_begin(const struct copse_topology *topology,
                                     const struct copse_predict_options *predict,
                                     struct copse_candidates *out,
                                     struct copse_err *err) COPSE_CHECKED;
-/* Adds one, lowered so; the schedule, expanded, is taken over also after a failure. COPSE_UNSUPPORTED
- * where the list is full. */
+/* Adds one, lowered so; the schedule, expanded, is taken over also after a failure.
+ * COPSE_UNSUPPORTED where the list is full. */
 copse_status copse_candidates_add(struct copse_candidates *candidates,
                                   struct copse_schedule *schedule, const char *name,
                                   const struct copse_lower_options *lower,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Adds those of the topology with nothing broken, whose ranks are the same. One that crosses what is
- * down is laid on the fabric's own routes, or else its trees are mended (schedule/adapt.h). As
- * "healthy: k=4", in chunks: they may be better than what is found for the broken one, which is less
- * symmetric. With `keep` lowered as they are, both ways, "x", "x, rerouted", "x, mended", and kept.
- * What can't be one of this topology is left out, and marked in `healthy`.
+ * Adds those of the topology with nothing broken, whose ranks are the same. One that crosses what
+ * is down is laid on the fabric's own routes, or else its trees are mended (schedule/adapt.h). As
+ * "healthy: k=4", in chunks: they may be better than what is found for the broken one, which is
+ * less symmetric. With `keep` lowered as they are, both ways, "x", "x, rerouted", "x, mended", and
+ * kept. What can't be one of this topology is left out, and marked in `healthy`.
  */
 copse_status copse_candidates_adopt(struct copse_candidates *candidates,
                                     struct copse_candidates *healthy, bool keep,
@@ -77,16 +77,15 @@ copse_status copse_candidates_adopt(struct copse_candidates *candidates,
 copse_status copse_candidates_search(struct copse_candidates *candidates,
                                      const struct copse_candidates *healthy,
                                      const struct copse_solve_options *options,
-                                     uint64_t most_packets,
-                                     struct copse_err *err) COPSE_CHECKED;
+                                     uint64_t most_packets, struct copse_err *err) COPSE_CHECKED;
 
-/* Adds those that are there in chunks as packets, for messages of at most so many bytes, and an allreduce in
- * one hop; what can't be packets is left out. */
+/* Adds those that are there in chunks as packets, for messages of at most so many bytes, and an
+ * allreduce in one hop; what can't be packets is left out. */
 copse_status copse_candidates_packets(struct copse_candidates *candidates, uint64_t most_bytes,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* Adds, last, the allreduce by switches that copy and add, where all ranks are at such ones and a plan
- * can ask it of them: "by the switch". *found: whether it did. */
+/* Adds, last, the allreduce by switches that copy and add, where all ranks are at such ones and a
+ * plan can ask it of them: "by the switch". *found: whether it did. */
 copse_status copse_candidates_switch(struct copse_candidates *candidates,
                                      const struct copse_solve_options *options, bool *found,
                                      struct copse_err *err) COPSE_CHECKED;
@@ -94,9 +93,10 @@ copse_status copse_candidates_switch(struct copse_candidates *candidates,
 void copse_candidates_free(struct copse_candidates *candidates);
 
 /* The predicted time of every candidate for messages of so many bytes, by several threads: us
- * [n_sizes]. In an eighth of the work where chunks need not be larger than a plan's for it. Infinite
- * beyond a candidate's sizes, and for one so slow that it is neither the fastest nor taken nor close to
- * what is (copse_candidates_best, _lasting): that is known before its simulation ends. */
+ * [n_sizes]. In an eighth of the work where chunks need not be larger than a plan's for it.
+ * Infinite beyond a candidate's sizes, and for one so slow that it is neither the fastest nor taken
+ * nor close to what is (copse_candidates_best, _lasting): that is known before its simulation ends.
+ */
 copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,
                                    int n_sizes, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) COPSE_CHECKED;
@@ -108,8 +108,9 @@ copse_status copse_candidates_time_of(const struct copse_candidates *candidates,
 
 /*
  * The one of times [n] to take: of those within MODEL_ERROR (policy.h) of the fastest the fastest
- * one with fewest hops, of those within SAME_TIME of each other the list's first. Times of kept ones
- * count as shorter by KEPT_WORTH here and in copse_candidates_lasting, not in what a range says of losses.
+ * one with fewest hops, of those within SAME_TIME of each other the list's first. Times of kept
+ * ones count as shorter by KEPT_WORTH here and in copse_candidates_lasting, not in what a range
+ * says of losses.
  */
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us);
 
@@ -137,9 +138,10 @@ struct copse_candidate_range {
  * (powers of two themselves, smallest < largest) and a byte beyond where candidates end: each range
  * has one that is the best at those sizes or within CLOSE_TIME of it, in as few ranges as there can
  * be, since a range more is a plan more to load, and the times are a model's. Between two sizes a
- * range begins where its candidate becomes faster than the one before it, or with more hops faster by
- * MODEL_ERROR. Sizes beside such borders are compared too, so that no third one is much faster there.
- * The first range begins at 0, the last ends at INT64_MAX; neighbours have different candidates.
+ * range begins where its candidate becomes faster than the one before it, or with more hops faster
+ * by MODEL_ERROR. Sizes beside such borders are compared too, so that no third one is much faster
+ * there. The first range begins at 0, the last ends at INT64_MAX; neighbours have different
+ * candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,

@@ -517,9 +517,11 @@ static copse_status take_bound(const struct copse_topology *t, const struct cops
   return COPSE_OK;
 }
 
-copse_status copse_proposal_adopt(const struct copse_topology *t, const struct copse_routes *routes,
-                                  const struct copse_schedule *like, struct copse_schedule *s,
-                                  struct copse_err *err) {
+/* A path over what is not there becomes the fabric's own route. The bound is one of any schedule,
+ * like's where that is of lengths. */
+static copse_status place_on(const struct copse_topology *t, const struct copse_routes *routes,
+                             const struct copse_schedule *like, struct copse_schedule *s,
+                             struct copse_err *err) {
   COPSE_DO(copse_schedule_place(s, t, err));
   COPSE_DO(copse_arena_text(&s->arena, t->name, &s->topology_name, err));
   COPSE_DO(mend_trees(t, routes, s, err));
@@ -527,6 +529,29 @@ copse_status copse_proposal_adopt(const struct copse_topology *t, const struct c
   COPSE_DO(take_bound(t, like, s, err));
   return s->n_flows > 0 ? copse_flow_time(t, s->flows, s->n_flows, &s->time_per_GB, err)
                         : copse_tree_time(t, s->trees, (size_t)s->n_trees, &s->time_per_GB, err);
+}
+
+copse_status copse_proposal_adopt(const struct copse_topology *t, enum copse_proposal_way way,
+                                  const struct copse_routes *routes,
+                                  const struct copse_schedule *like, struct copse_schedule *s,
+                                  struct copse_err *err) {
+  struct copse_verify_report report;
+  struct copse_err why = COPSE_ERR_INIT;
+  if (way == COPSE_PROPOSAL_MENDED) {
+    bool mended;
+    COPSE_DO(copse_schedule_mend(s, t, &mended, err));
+    if (!mended) return copse_fail(err, COPSE_UNSUPPORTED, "trees that can't be mended");
+    s->bound = like->bound;
+  } else {
+    COPSE_DO(place_on(t, way == COPSE_PROPOSAL_REROUTED ? routes : NULL, like, s, err));
+    if (s->collective == COPSE_ALLTOALL || copse_schedule_doubles(s))
+      return copse_proposal_check(t, s, "healthy", err);
+    const struct copse_bound of_any = s->bound;
+    s->bound = like->bound; /* which lasts as long, and says more where it holds for these trees */
+    if (copse_verify_schedule(s, t, "schedule", &report, &why) == COPSE_OK) return COPSE_OK;
+    s->bound = of_any;
+  }
+  return copse_proposal_check(t, s, "healthy", err);
 }
 
 /* ==== proposals =============================================================================== */
@@ -552,7 +577,7 @@ static copse_status offer(struct proposing *g, struct copse_schedule *schedule, 
 /* A schedule for the balanced topology, which has the same nodes, as one of the real one. */
 static copse_status adopt(struct proposing *g, struct copse_schedule *schedule) {
   COPSE_DO(copse_schedule_expand(schedule, g->err));
-  return copse_proposal_adopt(g->p->topology, g->p->routes, NULL, schedule, g->err);
+  return place_on(g->p->topology, g->p->routes, NULL, schedule, g->err);
 }
 
 /* Solves; where relays are out of balance, with links narrowed. */

@@ -20,7 +20,7 @@ struct copse_proposal {
 struct copse_proposer {
   const struct copse_topology *topology;
   const struct copse_solve_options *solve; /* the first proposal's */
-  const struct copse_routes *routes; /* of plans; NULL: no allreduces in stages, no "routes" */
+  const struct copse_routes *routes;    /* of plans; NULL: no allreduces in stages, no "routes" */
   struct copse_baseline_shared *shared; /* NULL, or of the topology, for several collectives */
   void *context;
   /* Asked before each but the first is made, by its name, whether to make it; NULL: all are. */
@@ -59,23 +59,30 @@ int copse_proposal_hops(const struct copse_schedule *schedule);
 /* A copy that borrows what it was copied from, to be changed; the caller releases it first. */
 copse_status copse_proposal_borrow(const struct copse_schedule *from, struct copse_schedule **out,
                                    struct copse_err *err) COPSE_CHECKED;
+/* As it is, on the fabric's own routes where it crosses what is not there, its trees mended. */
+enum copse_proposal_way {
+  COPSE_PROPOSAL_AS_IT_IS,
+  COPSE_PROPOSAL_REROUTED,
+  COPSE_PROPOSAL_MENDED,
+  COPSE_PROPOSAL_WAYS
+};
 /*
- * Makes an expanded schedule of another topology with the same ranks one of `topology`, of which
- * `like` is a schedule of the collective: a path over what is not there becomes the fabric's own
- * route (`routes`). Its bound is one of any schedule, like's where that is of lengths.
- * COPSE_UNSUPPORTED for a topology without a direct exchange.
+ * Makes an expanded schedule of another topology with the same ranks, such as the healthy one, one
+ * of `topology`, of which `like` is a schedule of the collective; verified. Its bound is like's
+ * where that holds for it, else one of any schedule. COPSE_UNSUPPORTED where it can't be that way,
+ * and for a topology without a direct exchange.
  */
 copse_status copse_proposal_adopt(const struct copse_topology *topology,
-                                  const struct copse_routes *routes,
+                                  enum copse_proposal_way way, const struct copse_routes *routes,
                                   const struct copse_schedule *like,
                                   struct copse_schedule *schedule,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The bound of trees on the fabric's own routes, which the messages of plans take, where it is more than
- * the schedule's: in s per GB, verified; else 0, and where none is known: of alltoalls and stages, of
- * switches that copy or add, of too many routes (policy.h). runs_per_GB: a prediction's of the schedule.
- * Bounds of sizes (bound_at.h) are of any routes.
+ * The bound of trees on the fabric's own routes, which the messages of plans take, where it is more
+ * than the schedule's: in s per GB, verified; else 0, and where none is known: of alltoalls and
+ * stages, of switches that copy or add, of too many routes (policy.h). runs_per_GB: a prediction's
+ * of the schedule. Bounds of sizes (bound_at.h) are of any routes.
  */
 copse_status copse_proposal_routes_bound(const struct copse_topology *topology,
                                          const struct copse_schedule *schedule,

@@ -165,12 +165,16 @@ static copse_status try_channels(const struct job *job, int *channels, struct co
   return status;
 }
 
+/* Whether so many chunks per block are of no use where `exact` ones do not fit (0: they are too many to
+ * be tried): parts that are rounded up to more chunks need as many connections. */
+static bool is_finer(int chunks, int exact) { return exact > 0 && chunks >= exact; }
+
 /* The largest power of two of chunks per block that fits, shares rounded; 0 if none does. */
 static copse_status try_chunks(struct job *job, int *chunks, struct copse_err *err) {
-  int used;
+  int used, exact = job->cut.block;
   copse_status status = COPSE_UNSUPPORTED;
   for (*chunks = 64; *chunks > 0 && status == COPSE_UNSUPPORTED; *chunks /= 2) {
-    if (*chunks * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) continue;
+    if (*chunks * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS || is_finer(*chunks, exact)) continue;
     status = copse_chunks_cut(&job->cut, *chunks, err);
     if (status == COPSE_OK) status = try_channels(job, &used, err);
     if (status == COPSE_OK) return COPSE_OK;
@@ -379,7 +383,10 @@ static copse_status fits_somehow(const struct job *job, int most, bool *yes,
 static copse_status round_shares(struct job *job, int most_channels, bool *found,
                                  struct copse_err *err) {
   struct candidate list[MOST_CANDIDATES];
-  int n = list_candidates(job, list);
+  int exact = job->cut.block, n = list_candidates(job, list), n_coarser = 0;
+  for (int i = 0; i < n; i++)
+    if (!is_finer(list[i].block, exact)) list[n_coarser++] = list[i];
+  n = n_coarser;
   for (int i = 0; i < n; i++) {
     COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, err));
     COPSE_DO(added_by_cut(job, &list[i].more, err));

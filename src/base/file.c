@@ -128,6 +128,7 @@ struct sink {
   copse_text_printer *print;
   const void *thing;
   int fd;
+  bool stays_open;
   z_stream z; /* where it is packed */
   copse_status status;
   struct copse_err *err;
@@ -184,9 +185,17 @@ static copse_status fill(struct sink *s) {
   copse_text_end(&text);
   if (packs && !text.failed) text.failed = !pack(s, NULL, 0, Z_FINISH);
   if (text.failed && s->status == COPSE_OK) s->status = no_memory(s->path, s->err);
-  if (s->fd != STDOUT_FILENO && close(s->fd) != 0 && s->status == COPSE_OK)
+  if (!s->stays_open && close(s->fd) != 0 && s->status == COPSE_OK)
     s->status = cannot("write", s->path, errno, s->err);
   return s->status;
+}
+
+void copse_file_begin(void) {
+  signal(SIGXFSZ, SIG_IGN);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+        open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+      _exit(4); /* there is nowhere to say why */
 }
 
 /* A device or a pipe (/dev/null, /dev/stdout) is written in place: it can't be replaced. */
@@ -257,6 +266,7 @@ copse_status copse_file_print(const char *path, copse_text_printer *print, const
   if (strcmp(path, "-") == 0) {
     s.path = "<stdout>";
     s.fd = STDOUT_FILENO;
+    s.stays_open = true;
     return fflush(stdout) == 0 ? fill(&s) : cannot("write", s.path, errno, err);
   }
   if (!is_special(path)) {

@@ -306,19 +306,20 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
                    "(%d of scratch), %zu bytes\n",
                    sum.blocks, sum.channels, sum.chunks, sum.scratch, w->made_size);
   }
+  bool has_k = w->schedule->collective != COPSE_ALLTOALL;
   if (sum.more > 0 || sum.rounded)
     copse_note(&copse_cli_notes,
                "%sshares are rounded to %d chunks of a %s, which adds at most %.3g %% to what any "
-               "%s carries; a schedule with a smaller --k may lose less",
+               "%s carries%s",
                sum.rounded ? "exact shares do not fit MSCCL's limits: " : "", sum.multiple,
                w->schedule->collective == COPSE_ALLREDUCE ? "message" : "block", 100 * sum.more,
-               w->schedule->collective == COPSE_ALLTOALL ? "connection of two ranks" : "link");
+               has_k ? "link" : "connection of two ranks",
+               has_k ? "; a schedule with a smaller --k may lose less" : "");
   if (sum.multiple & (sum.multiple - 1))
     copse_note(&copse_cli_notes,
                "the executor takes this file only for element counts that are multiples of %d; "
-               "--chunks with a power of two, or a schedule with another --k, serves the usual "
-               "sizes",
-               sum.multiple);
+               "--chunks with a power of two%s serves the usual sizes",
+               sum.multiple, has_k ? ", or a schedule with another --k," : "");
   return COPSE_OK;
 }
 

@@ -137,7 +137,7 @@ static void print_which_bound(const struct job *job) {
 /* Where that is more: what trees take at least on the routes that a plan's messages do. */
 static void print_routes_bound(const struct job *job, uint64_t bytes, double us) {
   double bound = 1e-3 * copse_q_to_double(job->on_routes) * (double)bytes;
-  if (bound == 0) return;
+  if (job->on_routes.num == 0) return; /* or there are no trees */
   printf("# bound: trees on the fabric's own routes take at least %s s/GB; at %" PRIu64
          " bytes this is %s above that\n",
          COPSE_CLI_Q(job->on_routes), bytes, copse_gap_text(us, bound, (char[COPSE_GAP_TEXT]){0}));

@@ -641,6 +641,7 @@ static int run_command(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+  copse_file_begin();
   if (argc < 2) {
     fprintf(stderr, "copse: a command is missing (see 'copse --help')\n");
     return COPSE_EXIT_USAGE;

@@ -854,6 +854,9 @@ START_TEST(an_error_is_one_line_even_when_output_is_lost) {
   }
   write_text("note.xml", "<system version=\"1\"><include/></system>");
   assert_refused("note.xml", 2, "note.xml");
+  /* no file takes the number of a closed standard output, and with it what was to be printed */
+  ck_assert_int_eq(run("@ solve %%/f.json -c allgather -o %%/closed.json >&-"), 4);
+  ck_assert_int_eq(run("@ verify %%/closed.json -t %%/f.json"), 0);
 }
 END_TEST
 

@@ -1,7 +1,7 @@
 /* A growable text buffer that writers print into (failure is kept and reported once), or one that
- * passes on what they print a piece at a time, and a reader
- * of the text that tools print, line by line and word by word, without the escape sequences of
- * terminals (nvidia-smi underlines its header). */
+ * passes on what they print a piece at a time. And a reader of the text that tools print, line by
+ * line and word by word, without the escape sequences of terminals (nvidia-smi underlines its
+ * header). */
 #pragma once
 
 #include "base/err.h"

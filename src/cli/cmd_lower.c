@@ -663,18 +663,18 @@ static copse_status expand(void *options, struct copse_cli_work *w) {
   struct copse_schedule *s = w->schedule;
   long long listed = s->n_trees + s->n_flows;
   COPSE_DO(copse_schedule_expand(s, &w->err));
-  COPSE_DO(copse_cli_write_schedule(o->output, s, NULL, &w->err));
+  COPSE_DO(copse_cli_write_schedule(o->output, s, NULL, &w->made_size, &w->err));
   if (o->json)
     printf(
         "{\"topology\": %s, \"collective\": \"%s\", \"nranks\": %d, \"listed\": %lld, \"trees\": "
         "%d, \"flows\": %d, \"bytes\": %zu}\n",
         copse_cli_quoted(s->topology_name ? s->topology_name : ""),
         copse_collective_name(s->collective), s->n_ranks, listed, s->n_trees, s->n_flows,
-        copse_text_measure(copse_schedule_print, s));
+        w->made_size);
   else if (!copse_cli_is_stdout(o->output))
     printf("%lld %s of base ranks became %d, %zu bytes\n", listed,
            s->n_flows > 0 ? "flows" : "trees", s->n_trees + s->n_flows,
-           copse_text_measure(copse_schedule_print, s));
+           w->made_size);
   return COPSE_OK;
 }
 

@@ -556,7 +556,7 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
     COPSE_DO(copse_cli_write_schedule(
         o->output, w->schedule,
         "--k 1 or --tolerance make fewer trees, --bound-only has the optimum and its proof",
-        &w->err));
+        &w->made_size, &w->err));
   sec->write = copse_clock_seconds() - mark;
   if (solve->compact && w->schedule->n_rotations == 0)
     copse_note(&copse_cli_notes,

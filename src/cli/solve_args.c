@@ -332,13 +332,14 @@ copse_status copse_cli_solve_bound(const struct copse_topology *topology,
 #define MANY_BYTES 250000000 /* a file to be told of before it is written */
 
 copse_status copse_cli_write_schedule(const char *path, const struct copse_schedule *schedule,
-                                      const char *instead, struct copse_err *err) {
-  size_t size = copse_text_measure(copse_schedule_print, schedule);
-  double gigabytes = (double)size / 1e9;
-  if (instead && size > COPSE_FILE_MAX_BYTES)
+                                      const char *instead, size_t *size,
+                                      struct copse_err *err) {
+  *size = copse_text_measure(copse_schedule_print, schedule);
+  double gigabytes = (double)*size / 1e9;
+  if (instead && *size > COPSE_FILE_MAX_BYTES)
     return copse_fail(err, COPSE_NOMEM, "%s: would have %.1f GB, more than copse reads (1 GiB); %s",
                       path, gigabytes, instead);
-  if (size > MANY_BYTES)
+  if (*size > MANY_BYTES)
     copse_note(&copse_cli_notes, "%s: %.2f GB are written%s", path, gigabytes,
                strstr(path, ".gz") ? " before they are packed" : "; as FILE.gz a tenth");
   if (copse_cli_is_stdout(path)) copse_cli_progress_end();

@@ -38,9 +38,11 @@ copse_status copse_cli_load_demand(const struct copse_cli_solve *args,
                                    struct copse_cli_work *work) COPSE_CHECKED;
 
 /* Writes it, after how much that is has been said where it is much. COPSE_NOMEM where copse could
- * not read it; `instead` says what would do. NULL: it is written all the same. */
+ * not read it; `instead` says what would do. NULL: it is written all the same. *size: its bytes,
+ * before they are packed. */
 copse_status copse_cli_write_schedule(const char *path, const struct copse_schedule *schedule,
-                                      const char *instead, struct copse_err *err) COPSE_CHECKED;
+                                      const char *instead, size_t *size,
+                                      struct copse_err *err) COPSE_CHECKED;
 
 /* The rank of --root, where it is an id of the topology. COPSE_BAD_INPUT. */
 copse_status copse_cli_find_root(const struct copse_cli_solve *args,

@@ -361,6 +361,26 @@ START_TEST(a_slow_rank_is_waited_for) {
 }
 END_TEST
 
+/* Rank 1 is killed and all others stand still for longer than the limit, as in a machine that is
+ * paused; rank 0 goes on before rank 2, from which it has heard nothing for so long. */
+START_TEST(a_pause_of_all_ranks_is_nobodys_fault) {
+  char before[800];
+  NEED(_i);
+  write_plans("trees", 3);
+  write_act();
+  copse_test_write("noted", "echo $$ >$1.$OMPI_COMM_WORLD_RANK; shift; exec \"$@\"\n");
+  snprintf(before, sizeof before,
+           "%s%s sh %%/act %%/.out 1 'kill -9 $$; sleep 0.1; kill -STOP $(cat %%/pid.0 %%/pid.2); "
+           "sleep 3; kill -CONT $(cat %%/pid.0); sleep 0.4; kill -CONT $(cat %%/pid.2)' "
+           "sh %%/noted %%/pid %s -b 64K -e 64K -n 100000000",
+           start(_i, 3), _i == MPI ? "--enable-recovery" : "", backend(_i));
+  run_with_limit(2, before, "%/trees/allreduce.plan");
+  const char *err = copse_test_result.err;
+  ck_assert_msg(count_of(err, "rank 1 does not answer") == 2 && count_of(err, "nor does") == 0,
+                "%s", err);
+}
+END_TEST
+
 /* ---- UCX alone ------------------------------------------------------------------------------- */
 
 START_TEST(ranks_that_do_not_come_to_the_rendezvous_are_named) {
@@ -491,6 +511,7 @@ int main(void) {
     tcase_add_test(tc, a_rank_that_never_starts_ends_the_others_in_time);
     tcase_add_test(tc, a_job_goes_on_with_repaired_plans_when_a_cable_is_cut);
     tcase_add_loop_test(tc, a_slow_rank_is_waited_for, 0, N_WIRES);
+    tcase_add_loop_test(tc, a_pause_of_all_ranks_is_nobodys_fault, 0, N_WIRES);
   }
   tcase_add_test(tc, without_mpi_the_backend_is_refused_in_one_line);
   suite_add_tcase(suite, tc);

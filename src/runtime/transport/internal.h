@@ -110,7 +110,9 @@ struct copse_transport {
   /* keeping time */
   uint64_t moves;
   uint32_t idle;     /* steps since the last */
-  double last_move;  /* when */
+  double time;       /* seconds; stands while this process does not run */
+  double last_look;  /* at the clock */
+  double last_move;  /* when, in `time`, as all below and of peers */
   double last_asked; /* when others were sent a PING */
 };
 

@@ -11,6 +11,7 @@
  * Where the chain is a circle, the rank that has been silent for longest is named. Where all answer
  * and none moves, the launch is reported as a standstill. The first reason is sent to all ranks.
  */
+#include <math.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -302,6 +303,15 @@ static void rest(struct copse_transport *transport) {
     nanosleep(&nap, NULL);
 }
 
+/* The time by which ranks are judged. Between two looks no more of it passes than an eighth of the
+ * limit: a process that did not run, as in a machine that was paused, has heard nobody. */
+static double look(struct copse_transport *transport) {
+  double now = copse_clock_seconds(), passed = now - transport->last_look;
+  transport->last_look = now;
+  transport->time += fmin(passed, ASK_AFTER * transport->timeout);
+  return transport->time;
+}
+
 static uint32_t waits_for(const struct copse_transport *transport, char *text, size_t size) {
   if (transport->running) return copse_engine_waits_for(transport->running, text, size);
   if (text)
@@ -313,7 +323,7 @@ static uint32_t waits_for(const struct copse_transport *transport, char *text, s
 static void take_pong(struct copse_transport *transport, uint32_t from,
                       const struct copse_transport_pong *pong) {
   struct copse_peer *peer = &transport->peers[from];
-  if (pong->moves != peer->pong.moves) peer->moved = copse_clock_seconds();
+  if (pong->moves != peer->pong.moves) peer->moved = transport->time;
   peer->pong = *pong;
 }
 
@@ -347,16 +357,7 @@ static void report_silent(struct copse_transport *transport, uint32_t rank, doub
                rank, since, transport->timeout, others);
 }
 
-static void report_standstill(struct copse_transport *transport) {
-  char text[200] = "";
-  (void)waits_for(transport, text, sizeof text);
-  (void)refuse(transport, COPSE_REFUTED,
-               "standstill: all ranks answer and none has moved for %.3g s; %s", transport->timeout,
-               text);
-}
-
-/* The rank that has been silent for longest, if since before `recent`; else COPSE_TRANSPORT_NOBODY.
- */
+/* The rank that has been silent for longest, if since before `recent`; else NOBODY. */
 static uint32_t find_silent(const struct copse_transport *transport, double recent) {
   uint32_t found = COPSE_TRANSPORT_NOBODY;
   for (uint32_t r = 0; r < transport->n; r++) {
@@ -382,7 +383,8 @@ static bool any_moves(const struct copse_transport *transport, double recent) {
  * where one still moves the wait goes on. A rank's workers may wait for several others, of which it
  * tells one: where the way leads nowhere, what all ranks do decides. */
 static void judge(struct copse_transport *transport, double now) {
-  uint32_t rank = waits_for(transport, NULL, 0);
+  char text[200] = "";
+  uint32_t rank = waits_for(transport, text, sizeof text);
   double recent = now - SILENT_FOR * transport->timeout;
   for (uint32_t i = 0; i < transport->n && rank < transport->n && rank != transport->me; i++) {
     const struct copse_peer *peer = &transport->peers[rank];
@@ -402,7 +404,9 @@ static void judge(struct copse_transport *transport, double now) {
   else if (any_moves(transport, recent))
     transport->last_move = recent;
   else
-    report_standstill(transport);
+    (void)refuse(transport, COPSE_REFUTED,
+                 "standstill: all ranks answer and none has moved for %.3g s; %s",
+                 transport->timeout, text);
 }
 
 static void watch(struct copse_transport *transport, bool moved) {
@@ -411,11 +415,11 @@ static void watch(struct copse_transport *transport, bool moved) {
     transport->moves++;
     return;
   }
-  if (transport->idle == 0) transport->last_move = copse_clock_seconds();
+  if (transport->idle == 0) transport->last_move = look(transport);
   transport->idle++;
   rest(transport);
   if (transport->idle % STEPS_A_LOOK != 0) return;
-  double now = copse_clock_seconds(), quiet = now - transport->last_move;
+  double now = look(transport), quiet = now - transport->last_move;
   if (quiet >= transport->timeout)
     judge(transport, now);
   else if (quiet >= ASK_AFTER * transport->timeout &&
@@ -499,7 +503,7 @@ static void collect(struct copse_transport *transport) {
       return;
     }
     *it = seen;
-    transport->peers[from].last_message = copse_clock_seconds();
+    transport->peers[from].last_message = transport->time;
     sort_in(transport, (uint32_t)from, it);
   }
 }
@@ -559,8 +563,7 @@ static void refuse_late(struct copse_transport *transport, uint32_t from) {
                from, (unsigned long long)transport->peers[from].call.launch, transport->me);
 }
 
-/* Where a message of the peer's launch goes. False where it must wait for this rank's own launch.
- */
+/* Where a message of the peer's launch goes. False where it waits for this rank's own launch. */
 static bool find_place(struct copse_transport *transport, uint32_t from, unsigned tag, size_t n,
                        void **bytes) {
   uint64_t launch = transport->peers[from].call.launch;
@@ -707,11 +710,10 @@ static bool take_part(struct copse_transport *transport, uint32_t from, void *pa
   if (it->n == bytes)
     memcpy(part, it->own, bytes);
   else
-    (void)refuse(
-        transport, COPSE_REFUTED,
-        "rank %u agrees on something else than rank %u (%zu bytes, not %zu): another version, or "
-        "other calls",
-        from, transport->me, it->n, bytes);
+    (void)refuse(transport, COPSE_REFUTED,
+                 "rank %u agrees on something else than rank %u (%zu bytes, not %zu): "
+                 "another version, or other calls",
+                 from, transport->me, it->n, bytes);
   free_message(it);
   return true;
 }
@@ -740,15 +742,15 @@ copse_status copse_transport_all_gather(void *context, const void *mine, void *a
 
 copse_status copse_transport_new(const copse_wire *wire, double timeout_seconds,
                                  struct copse_transport **out, struct copse_err *err) {
-  struct copse_transport *transport = NULL;
+  struct copse_transport *transport = *out = NULL;
   copse_status status;
-  *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *transport, &transport, err));
   transport->wire = *wire;
   transport->n = (uint32_t)wire->n_ranks;
   transport->me = (uint32_t)wire->rank;
   transport->timeout = timeout_seconds > 0 ? timeout_seconds : DEFAULT_TIMEOUT_SECONDS;
   transport->gather_waits_for = COPSE_TRANSPORT_NOBODY;
+  transport->time = transport->last_look = copse_clock_seconds();
   COPSE_TRY(copse_calloc(transport->n, sizeof *transport->peers, &transport->peers, err));
   for (uint32_t r = 0; r < transport->n; r++) {
     struct copse_peer *peer = &transport->peers[r];
@@ -761,10 +763,8 @@ copse_status copse_transport_new(const copse_wire *wire, double timeout_seconds,
   *out = transport;
   return COPSE_OK;
 out:
-  if (transport)
-    copse_transport_free(transport);
-  else
-    wire->end(wire->context, 0);
+  copse_transport_free(transport);
+  if (!transport) wire->end(wire->context, 0);
   return status;
 }
 

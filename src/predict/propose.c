@@ -585,6 +585,8 @@ static copse_status solve(struct proposing *g, const struct copse_solve_options 
                           struct copse_schedule **out, struct copse_solve_seconds *seconds) {
   const struct copse_topology *t = g->p->topology;
   struct copse_err why = COPSE_ERR_INIT;
+  if (options == g->p->solve && g->p->solved)
+    return copse_proposal_borrow(g->p->solved, out, g->err);
   if (!g->balanced) {
     copse_status status = copse_solve_schedule(t, options, out, seconds, &why);
     if (status == COPSE_OK) return COPSE_OK;

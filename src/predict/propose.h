@@ -20,6 +20,7 @@ struct copse_proposal {
 struct copse_proposer {
   const struct copse_topology *topology;
   const struct copse_solve_options *solve; /* the first proposal's */
+  const struct copse_schedule *solved;     /* that one, expanded, borrowed; NULL: it is made */
   const struct copse_routes *routes;    /* of plans; NULL: no allreduces in stages, no "routes" */
   struct copse_baseline_shared *shared; /* NULL, or of the topology, for several collectives */
   void *context;

@@ -114,7 +114,7 @@ static copse_status time_in_chunks(struct search *s, const struct copse_predicti
   if (chunks > 0) copse_sim_options_of_schedule(v->of, &options);
   COPSE_DO(copse_simulate_all(s->topology, &question, 1, s->err));
   s->n_tried++;
-  s->work += STEPS_OF_PLAN * (double)prediction->dag.n_ints * (chunks > 0 ? chunks : 1);
+  s->work += STEPS_OF_PLAN(prediction->dag.n_ints) * (chunks > 0 ? chunks : 1);
   *us = question.result.us;
   if (chunks == 0) s->first_us = *us;
   if (*us >= v->us) return COPSE_OK;
@@ -181,13 +181,12 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
   int64_t room = MAX_STEPS / (int64_t)(prediction->dag.n_ints + 1);
   double largest = largest_transfer(v) * s->question->bytes;
   int most = (int)fmax(1, fmin(fmin(512, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
+  double us;
   for (int c = 1; c <= most; c *= 2) {
-    double us;
     COPSE_DO(time_in_chunks(s, prediction, v, c, 0, 1 + CHUNKS_WORSE, &us));
     if (us > v->us * (1 + CHUNKS_WORSE) || c > 8 * (v->chunks + 1) || !has_turn(s, v) || s->work > end)
       break;
   }
-  double us;
   int around = v->chunks;
   if (v->us < FEW_SLOTS_REACH * s->best.us) COPSE_DO(try_few_slots(s, prediction, v, most, end));
   if (around == 0 || v->fifo > 0 || v->us >= 1.05 * s->best.us || !has_turn(s, v) || s->work >= end)
@@ -775,15 +774,19 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
                      .least_latency_us = INFINITY,
                      .most_work = question->work * (1 - EXCHANGE_PART),
                      .err = err};
-  struct copse_proposer proposer = {
-      .topology = topology, .solve = question->solve, .context = &s, .wants = wants, .take = take};
   *answer = (struct copse_size_answer){0};
   COPSE_DO(COPSE_ARRAY(&s.scratch, MOST_HEIGHT + 1, s.by_shape, err));
   COPSE_DO(copse_q_make((int64_t)llround(s.predict.sim.alpha_us * 1e6), 1000000, &s.alpha_us, err));
   for (int i = 0; i < topology->n_links; i++)
     s.least_latency_us = fmin(s.least_latency_us, copse_q_to_double(topology->links[i].latency));
   COPSE_DO(copse_predict_routes(topology, &s.routes, &s.predict, err));
-  proposer.routes = s.predict.routes;
+  const struct copse_proposer proposer = {.topology = topology,
+                                          .solve = question->solve,
+                                          .solved = question->solved,
+                                          .routes = s.predict.routes,
+                                          .context = &s,
+                                          .wants = wants,
+                                          .take = take};
   COPSE_DO(question->from ? take_all(&s, question->from, question->n_from)
                           : copse_propose(&proposer, seconds, err));
   if (exchanges(&s)) {

@@ -15,6 +15,7 @@
 struct copse_size_question {
   const struct copse_solve_options
       *solve; /* what for; its k and tolerance are the first candidate's */
+  const struct copse_schedule *solved; /* that candidate, expanded, borrowed; NULL: it is made */
   const struct copse_predict_options *predict; /* the costs */
   double bytes;                                /* M, as simulate.h has it */
   const struct copse_proposal *from; /* [n_from] to begin with, borrowed also by what is found, the

@@ -248,6 +248,68 @@ START_TEST(the_same_question_has_the_same_answer) {
 }
 END_TEST
 
+/* A first schedule that is there is not made again: the answer begins with it, whatever it is; with
+ * what would be made it is the same. */
+START_TEST(what_is_solved_is_not_solved_again) {
+  uint64_t state = 31;
+  struct copse_topology *t = copse_test_symmetric_topology(&state, 16);
+  const copse_collective c = _i ? COPSE_ALLTOALL : COPSE_ALLGATHER;
+  struct copse_solve_options options = options_of(t, c, &state);
+  struct copse_predict_options predict = copse_predict_defaults;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_size_question question = {
+      .solve = &options, .predict = &predict, .bytes = 262144, .work = WORK};
+  struct copse_size_answer made = solve(t, &options, 262144, &predict), answer;
+  for (int other = 0; other < 2; other++) {
+    struct copse_schedule *solved;
+    ASSERT_OK(copse_solve_schedule(t, &options, &solved, &seconds, &err), &err);
+    if (other) {
+      const struct copse_baseline_options like = {.collective = c, .root = -1, .like = solved};
+      struct copse_schedule *direct;
+      ASSERT_OK(copse_baseline_make(t, _i ? COPSE_BASELINE_PAIRWISE : COPSE_BASELINE_DIRECT, &like,
+                                    &direct, NULL, &err),
+                &err);
+      copse_schedule_free(solved);
+      solved = direct;
+    }
+    ASSERT_OK(copse_schedule_expand(solved, &err), &err);
+    question.solved = solved;
+    ASSERT_OK(copse_solve_for_size(t, &question, &answer, &seconds, &err), &err);
+    ck_assert_double_eq_tol(answer.first_us, predicted(t, solved, 262144, &predict),
+                            1e-9 * answer.first_us);
+    if (!other) ck_assert_double_eq(answer.us, made.us);
+    if (other && !_i) ck_assert_double_ne(answer.first_us, made.first_us);
+    check_answer(t, &answer, 262144, &predict);
+    copse_schedule_free(answer.schedule);
+    copse_schedule_free(solved);
+  }
+  copse_schedule_free(made.schedule);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* A broadcast of 1 GiB to 32 GPUs: a plan of few operations is simulated fast, so that little work
+ * is enough for many chunks. The bound is proved by the verifier's own sum (test_bound_at). */
+START_TEST(a_plan_of_few_operations_is_cut_finely_in_little_work) {
+  struct copse_topology *t;
+  struct copse_solve_options options = {
+      .collective = COPSE_BROADCAST, .root = 0, .tolerance = COPSE_Q_ZERO, .label = "a100-x4"};
+  const struct copse_predict_options predict = copse_predict_defaults;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_size_answer answer;
+  const struct copse_size_question question = {
+      .solve = &options, .predict = &predict, .bytes = 1 << 30, .work = 5 * WORK};
+  ASSERT_OK(copse_topology_load("topologies/a100-x4.json", NULL, &t, &err), &err);
+  ASSERT_OK(copse_solve_for_size(t, &question, &answer, &seconds, &err), &err);
+  ck_assert_msg(answer.us <= answer.bound_us * 1.02, "%g us in %d chunks, the bound %g", answer.us,
+                answer.chunks, answer.bound_us);
+  copse_schedule_free(answer.schedule);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* What exchange says of its trees is what the simulator says of them in one chunk, over their own
  * paths; and they are a forest. */
 START_TEST(exchange_simulates_as_the_simulator_does) {
@@ -496,6 +558,8 @@ int main(void) {
   tcase_add_test(tests, a_tolerance_saves_trees_and_keeps_to_its_word);
   tcase_add_test(tests, the_bound_of_an_alltoall_is_its_demands);
   tcase_add_test(tests, the_same_question_has_the_same_answer);
+  tcase_add_loop_test(tests, what_is_solved_is_not_solved_again, 0, 2);
+  tcase_add_test(tests, a_plan_of_few_operations_is_cut_finely_in_little_work);
   tcase_add_loop_test(tests, exchange_simulates_as_the_simulator_does, 0, 4);
   tcase_add_test(tests, pieces_begin_with_the_number_that_fills_all_links);
   tcase_add_test(tests, exchange_of_paths_keeps_the_demand);

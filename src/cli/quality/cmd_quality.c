@@ -68,8 +68,7 @@ struct job {
   struct copse_err *err;
 };
 
-/* Of a search for one size (sizes.h): all rows and sizes are some thousand searches. What comes out
- * above COPSE_QUALITY_HIGH from 1 MiB on is searched again, with the work of --objective. */
+/* Of a search for one size (sizes.h). What is high is searched again, with that of --objective. */
 #define SEARCH_WORK 5e6
 
 /* How many times the limit of processor time a process may take by the clock. */
@@ -108,12 +107,14 @@ static enum copse_quality_outcome outcome_of(copse_status status) {
 /* What the schedules that are searched for each size take over what nothing beats there. */
 static copse_status measure_sizes(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
+                                  const struct copse_schedule *solved,
                                   const struct copse_predict_options *predicted,
                                   struct copse_quality_result *result, struct copse_err *err) {
   for (int n = 0; n < 2 * COPSE_QUALITY_RATIOS; n++) { /* each size once more where it is high */
     int i = n / 2;
     const struct copse_size_question question = {
-        .solve = options, .predict = predicted, .bytes = copse_quality_ratio_bytes(i),
+        .solve = options, .solved = solved,
+        .predict = predicted, .bytes = copse_quality_ratio_bytes(i),
         .work = n % 2 == 0 ? SEARCH_WORK : COPSE_SIZES_WORK(topology->n_ranks)};
     struct copse_size_answer answer;
     struct copse_solve_seconds ignored;
@@ -151,12 +152,10 @@ static void solve_and_predict(const struct copse_topology *topology, const char 
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_schedule *schedule = NULL;
   struct copse_solve_seconds seconds;
-  struct copse_solve_options options = {
-      .collective = collective,
-      .root = copse_collective_rooted(collective) ? 0 : -1,
-      .tolerance = COPSE_Q_ZERO,
-      .label = label,
-  };
+  struct copse_solve_options options = {.collective = collective,
+                                        .root = copse_collective_rooted(collective) ? 0 : -1,
+                                        .tolerance = COPSE_Q_ZERO,
+                                        .label = label};
   copse_status status;
   double start = copse_clock_seconds(), verify = 0;
   COPSE_TRY(copse_cli_solve_checked(topology, &options, false, &schedule, &seconds, &verify, &err));
@@ -167,7 +166,7 @@ static void solve_and_predict(const struct copse_topology *topology, const char 
   result->height = copse_schedule_height(schedule);
   COPSE_TRY(predict(topology, schedule, predicted, result, &err));
   if (o->nccl) COPSE_TRY(measure_nccl(topology, &options, result, &err));
-  if (o->sizes) COPSE_TRY(measure_sizes(topology, &options, predicted, result, &err));
+  if (o->sizes) COPSE_TRY(measure_sizes(topology, &options, schedule, predicted, result, &err));
 out:
   result->outcome = outcome_of(status);
   if (status != COPSE_OK) snprintf(result->reason, sizeof result->reason, "%.250s", err.text);

@@ -656,6 +656,21 @@ static void emit_path(const struct walk *w) {
   }
 }
 
+/* Runs of paths, those straight from rank to rank and ranks' own first: what others pass on has
+ * come by the time that blocks wait for it. */
+static void emit_paths(struct walk *w) {
+  const struct copse_whole_chunks *cut = w->cut;
+  int most = 2;
+  for (size_t i = 0; i < cut->n_runs; i++)
+    if (cut->runs[i].unit->n_path > most) most = cut->runs[i].unit->n_path;
+  for (int stops = 2; stops <= most; stops++)
+    for (size_t i = 0; i < cut->n_runs && w->p->status == COPSE_OK; i++) {
+      int n = cut->runs[i].unit->n_path;
+      w->run = &cut->runs[i];
+      if (n == stops || (n < 2 && stops == 2)) emit_path(w);
+    }
+}
+
 void copse_msccl_emit(const struct copse_whole_chunks *cut, struct copse_msccl_style style,
                       struct copse_msccl_program *p) {
   struct walk w = {.cut = cut, .style = style, .p = p};
@@ -663,8 +678,5 @@ void copse_msccl_emit(const struct copse_whole_chunks *cut, struct copse_msccl_s
     emit_trees(&w);
     return;
   }
-  for (size_t i = 0; i < cut->n_runs && p->status == COPSE_OK; i++) {
-    w.run = &cut->runs[i];
-    emit_path(&w);
-  }
+  emit_paths(&w);
 }

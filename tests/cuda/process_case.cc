@@ -384,24 +384,24 @@ static void start_rank(int file, int rank, int n, copse_collective collective, c
   _exit(127);
 }
 
-/* Where one fails the others would wait for it. */
-static void wait_for_all(const pid_t *children, int n) {
-  int failed = -1, how = 0;
+/* Where one fails the others would wait for it. Returns the first that failed, or -1. */
+static int wait_for_all(const pid_t *children, int n, int *how) {
+  int failed = -1;
   for (int i = 0; i < n; i++) {
     int status = -1, r = 0;
     pid_t pid = waitpid(-1, &status, 0);
     while (r < n && children[r] != pid) r++;
       if (failed >= 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) continue;
     failed = r;
-    how = status;
+    *how = status;
     for (int k = 0; k < n; k++)
       if (k != r && waitid(P_PID, (id_t)children[k], NULL, WEXITED | WNOWAIT | WNOHANG) == 0)
         kill(children[k], SIGKILL);
   }
-  DEVICE_ASSERT(failed < 0, "rank %d: status 0x%x", failed, how);
+  return failed;
 }
 
-void processes_run(copse_collective collective, const char *mode, int n) {
+static int run_all(copse_collective collective, const char *mode, int n, int *how) {
   int file = memfd_create("meeting", 0);
   DEVICE_ASSERT(file >= 0 && ftruncate(file, sizeof(struct meeting_place)) == 0, "no memory file");
   struct meeting_place *place = map_place(file);
@@ -411,9 +411,41 @@ void processes_run(copse_collective collective, const char *mode, int n) {
   pthread_barrier_init(&place->barrier, &shared, (unsigned)n);
   pid_t children[MAX_PROCESSES];
   for (int r = 0; r < n; r++) start_rank(file, r, n, collective, mode, &children[r]);
-  wait_for_all(children, n);
+  const int failed = wait_for_all(children, n, how);
   munmap(place, sizeof *place);
   close(file);
+  return failed;
+}
+
+void processes_run(copse_collective collective, const char *mode, int n) {
+  int how = 0;
+  const int failed = run_all(collective, mode, n, &how);
+  DEVICE_ASSERT(failed < 0, "rank %d: status 0x%x", failed, how);
+}
+
+#define FACTOR "COPSE_TEST_LIMIT_FACTOR"
+
+void processes_run_in_time(copse_collective collective, const char *mode, int n) {
+  int failed = 0, how = 0;
+  for (int factor = 1; factor <= 16 && failed >= 0; factor *= 4) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", factor);
+    setenv(FACTOR, text, 1);
+    failed = run_all(collective, mode, n, &how);
+  }
+  unsetenv(FACTOR);
+  DEVICE_ASSERT(failed < 0, "rank %d: status 0x%x", failed, how);
+}
+
+double process_limit(double seconds) {
+  const char *factor = getenv(FACTOR);
+  return factor ? atoi(factor) * seconds : seconds;
+}
+
+bool process_waited(const struct copse_err *err, double seconds, const char *what) {
+  char text[120];
+  snprintf(text, sizeof text, "waited over %.3g s for %s", process_limit(seconds), what);
+  return strstr(err->text, text) != NULL;
 }
 
 bool process_is_rank(int argc, char **argv, struct process_arguments *out) {

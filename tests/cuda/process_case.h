@@ -106,6 +106,14 @@ void process_check_uneven(struct process *p, const struct process_uneven *it, un
 /* Runs the program n times as argv {"rank", ...}; all must leave with 0. */
 void processes_run(copse_collective collective, const char *mode, int n);
 
+/* The same for calls that a time limit ends. On a loaded machine a rank may come too late to see
+ * first what the test expects: where a rank fails, all run again with limits 4, then 16 times as
+ * long. */
+void processes_run_in_time(copse_collective collective, const char *mode, int n);
+double process_limit(double seconds); /* in a rank: the limit for this try */
+/* Whether the error says "waited over LIMIT s for WHAT". */
+bool process_waited(const struct copse_err *err, double seconds, const char *what);
+
 /* What argv says in such a process. */
 struct process_arguments {
   struct meeting meeting;

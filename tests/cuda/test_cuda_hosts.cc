@@ -25,15 +25,14 @@ static const uint64_t room = 64 << 10;
 static void outlive(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   if (p->meeting.rank == p->meeting.n - 1) _exit(0);
-  copse_cuda_backend.set_timeout(p->backend, 0.3);
+  copse_cuda_backend.set_timeout(p->backend, process_limit(0.3));
   const struct copse_data data = process_data(p, 500, 1);
   COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
   copse_status status = copse_cuda_backend.finish(p->backend, &err);
-  DEVICE_ASSERT(
-      p->meeting.rank == 1
-          ? status == COPSE_ABORTED && strstr(err.text, "rank 2, on another host, gave up")
-          : status == COPSE_TIMEOUT && strstr(err.text, "waited over 0.3 s for rank"),
-      "rank %d: %s: %s", p->meeting.rank, copse_status_string(status), err.text);
+  DEVICE_ASSERT(p->meeting.rank == 1 ? status == COPSE_ABORTED &&
+                                           strstr(err.text, "rank 2, on another host, gave up")
+                                     : status == COPSE_TIMEOUT && process_waited(&err, 0.3, "rank"),
+                "rank %d: %s: %s", p->meeting.rank, copse_status_string(status), err.text);
 }
 
 /* Rank 2 leaves the job before a call. Rank 1 has messages from it, rank 3 shares its host, and
@@ -42,16 +41,15 @@ static void miss(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_cuda *m = (struct copse_cuda *)p->backend;
   if (p->meeting.rank == 2) _exit(0);
-  copse_cuda_backend.set_timeout(p->backend, 0.5);
+  copse_cuda_backend.set_timeout(p->backend, process_limit(0.5));
   stand_in_hold_aborts(true);
   const struct copse_data data = process_data(p, 500, 1);
   COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
   copse_status status = copse_cuda_backend.finish(p->backend, &err);
   DEVICE_ASSERT(status == COPSE_TIMEOUT, "%s: %s", copse_status_string(status), err.text);
-  DEVICE_ASSERT(p->meeting.rank == 1
-                    ? strstr(err.text, "rank 1 waited over 1 s for messages between hosts") &&
-                          strstr(err.text, "may be gone: 2")
-                    : strstr(err.text, "waited over 0.5 s for rank") != NULL,
+  DEVICE_ASSERT(p->meeting.rank == 1 ? process_waited(&err, 1, "messages between hosts") &&
+                                           strstr(err.text, "may be gone: 2")
+                                     : process_waited(&err, 0.5, "rank"),
                 "rank %d: %s", p->meeting.rank, err.text);
   if (p->meeting.rank == 1) { /* also whoever is in the midst of a call comes back */
     DEVICE_ASSERT(stand_in_aborted() == 1, "nothing was aborted");
@@ -96,8 +94,7 @@ static void check_own_stream(struct process *p, unsigned char *buffer) {
 static bool crosses(const struct process *p) { return p->meeting.rank == 1 || p->meeting.rank == 2; }
 
 static void check_stuck(const struct process *p, copse_status status, const struct copse_err *err) {
-  DEVICE_ASSERT(status == COPSE_TIMEOUT &&
-                    strstr(err->text, "waited over 0.6 s for messages between hosts"),
+  DEVICE_ASSERT(status == COPSE_TIMEOUT && process_waited(err, 0.6, "messages between hosts"),
                 "rank %d: %s: %s", p->meeting.rank, copse_status_string(status), err->text);
 }
 
@@ -106,7 +103,7 @@ static void check_stuck(const struct process *p, copse_status status, const stru
 static void connect_for_ever(struct process *p, unsigned char *buffer, bool captured) {
   struct copse_err err = COPSE_ERR_INIT;
   cudaGraph_t graph = NULL;
-  copse_cuda_backend.set_timeout(p->backend, 0.3);
+  copse_cuda_backend.set_timeout(p->backend, process_limit(0.3));
   stand_in_hold_connections(true);
   const struct copse_data data = process_data(p, 500, 1);
   if (captured) CUDA_OK(cudaStreamBeginCapture(p->stream, cudaStreamCaptureModeGlobal));
@@ -140,7 +137,7 @@ static void abort_connecting(struct process *p, unsigned char *buffer) {
   struct copse_err err = COPSE_ERR_INIT;
   pthread_t thread;
   bool flag = false;
-  copse_cuda_backend.set_timeout(p->backend, 1); /* of work that never begins */
+  copse_cuda_backend.set_timeout(p->backend, process_limit(1)); /* of work that never begins */
   stand_in_hold_connections(true);
   CUDA_OK(cudaLaunchHostFunc(p->stream, wait_for_flag, &flag));
   DEVICE_ASSERT(pthread_create(&thread, NULL, abort_soon, p->backend) == 0, "no thread");
@@ -332,12 +329,13 @@ static void run_unready(struct meeting meeting, bool old) {
   }
   make_bootstrap(&comm, "unready", &bootstrap);
   process_meet(&p, &bootstrap);
-  copse_cuda_backend.set_timeout(p.backend, 0.2);
+  copse_cuda_backend.set_timeout(p.backend, process_limit(0.2));
   p.plan = pb_tree_plan(COPSE_ALLREDUCE, (uint32_t)meeting.n, 0, PROCESS_TREES);
   const copse_status status = copse_cuda_backend.prepare(p.backend, &p.plan, 1, &p.prepared, &err);
-  DEVICE_ASSERT(old ? status == COPSE_UNSUPPORTED && strstr(err.text, "NCCL_COMM_BLOCKING=0")
-                    : status == COPSE_TIMEOUT && strstr(err.text, "joined the ranks after 0.2 s"),
-                "%s: %s", copse_status_string(status), err.text);
+  DEVICE_ASSERT(
+      old ? status == COPSE_UNSUPPORTED && strstr(err.text, "NCCL_COMM_BLOCKING=0")
+          : status == COPSE_TIMEOUT && strstr(err.text, "NCCL had not joined the ranks after"),
+      "%s: %s", copse_status_string(status), err.text);
   copse_cuda_backend.destroy(p.backend);
   pb_free((struct copse_plan *)p.plan);
   copse_nccl_bootstrap_free(&bootstrap);
@@ -384,6 +382,12 @@ static void run_hosts(copse_collective collective, const char *hosts, const char
   processes_run(collective, mode, (int)strlen(hosts));
 }
 
+static void run_hosts_in_time(const char *hosts, const char *what) {
+  char mode[24];
+  snprintf(mode, sizeof mode, "%s.%s", hosts, what);
+  processes_run_in_time(COPSE_ALLREDUCE, mode, (int)strlen(hosts));
+}
+
 /* Ways of connecting with one collective: the others meet all of them. */
 static copse_collective some_collectives(void) {
   return COPSE_TEST_SWEEPS ? ALL_COLLECTIVES : COPSE_ALLREDUCE;
@@ -415,30 +419,24 @@ START_TEST(older_ones_are_not_asked_to_go_on) { run_hosts(COPSE_ALLREDUCE, "0011
 END_TEST
 START_TEST(communicators_may_block) { run_hosts(some_collectives(), "0011", "blocks"); }
 END_TEST
-START_TEST(a_connection_that_never_comes_ends_the_call) {
-  run_hosts(COPSE_ALLREDUCE, "0011", "connects");
-}
+START_TEST(a_connection_that_never_comes_ends_the_call) { run_hosts_in_time("0011", "connects"); }
 END_TEST
 START_TEST(a_connection_that_never_comes_ends_a_captured_call) {
-  run_hosts(COPSE_ALLREDUCE, "0011", "captures");
+  run_hosts_in_time("0011", "captures");
 }
 END_TEST
-START_TEST(an_abort_ends_a_call_that_connects) { run_hosts(COPSE_ALLREDUCE, "0011", "aborts"); }
+START_TEST(an_abort_ends_a_call_that_connects) { run_hosts_in_time("0011", "aborts"); }
 END_TEST
 START_TEST(nobody_waits_for_nccls_end) { run_hosts(COPSE_ALLREDUCE, "0011", "ends"); }
 END_TEST
-START_TEST(ranks_that_are_never_joined) { run_hosts(COPSE_ALLREDUCE, "0011", "unready"); }
+START_TEST(ranks_that_are_never_joined) { run_hosts_in_time("0011", "unready"); }
 END_TEST
-START_TEST(old_ones_that_do_not_block_are_refused) {
-  run_hosts(COPSE_ALLREDUCE, "0011", "stubborn");
-}
+START_TEST(old_ones_that_do_not_block_are_refused) { run_hosts_in_time("0011", "stubborn"); }
 END_TEST
-START_TEST(other_hosts_hear_of_a_rank_that_dies) { run_hosts(COPSE_ALLREDUCE, "0011", "dies"); }
+START_TEST(other_hosts_hear_of_a_rank_that_dies) { run_hosts_in_time("0011", "dies"); }
 END_TEST
 
-START_TEST(a_message_that_never_comes_ends_the_wait) {
-  run_hosts(COPSE_ALLREDUCE, "0011", "misses");
-}
+START_TEST(a_message_that_never_comes_ends_the_wait) { run_hosts_in_time("0011", "misses"); }
 END_TEST
 START_TEST(what_nccl_knows_ends_the_wait) { run_hosts(COPSE_ALLREDUCE, "0011", "fails"); }
 END_TEST

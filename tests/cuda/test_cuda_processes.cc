@@ -657,12 +657,12 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
     if (collective == COPSE_ALLTOALL) process_check_uneven(&p, &it, buffer, room);
   if (strcmp(mode, "dies") == 0) {
     if (meeting.rank == 1) _exit(0);
-    copse_cuda_backend.set_timeout(p.backend, 0.3);
+    copse_cuda_backend.set_timeout(p.backend, process_limit(0.3));
     const struct copse_data data = process_data(&p, 500, 1);
     COPSE_SUCCEEDS(process_launch(&p, &data, buffer, buffer + room, &err), &err);
     copse_status status = copse_cuda_backend.finish(p.backend, &err);
-    DEVICE_ASSERT(status == COPSE_TIMEOUT && strstr(err.text, "waited over 0.3 s for rank"),
-                  "%s: %s", copse_status_string(status), err.text);
+    DEVICE_ASSERT(status == COPSE_TIMEOUT && process_waited(&err, 0.3, "rank"), "%s: %s",
+                  copse_status_string(status), err.text);
   }
   if (strcmp(mode, "mirrored") == 0) { /* registering is without effect */
     const struct copse_cuda *cuda = (const struct copse_cuda *)p.backend;
@@ -731,7 +731,7 @@ START_TEST(some_ranks_group_their_calls) {
 END_TEST
 
 START_TEST(a_process_that_dies_is_a_timeout_for_the_others) {
-  processes_run(COPSE_ALLREDUCE, "dies", 3);
+  processes_run_in_time(COPSE_ALLREDUCE, "dies", 3);
 }
 END_TEST
 
@@ -748,7 +748,9 @@ START_TEST(processes_without_peer_access) {
 }
 END_TEST
 
-START_TEST(a_process_without_peer_access_dies) { processes_run(COPSE_ALLREDUCE, "host 1 dies", 3); }
+START_TEST(a_process_without_peer_access_dies) {
+  processes_run_in_time(COPSE_ALLREDUCE, "host 1 dies", 3);
+}
 END_TEST
 
 START_TEST(any_call_may_fail_at_one_rank) {

@@ -116,6 +116,10 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
  * measured. */
 #define COPSE_ORBIT_MOST_MEMBERS (1 << 25)
 
+/* From this height on those that grow side by side are tried too. Measured: 256 to 1,024 GCDs of
+ * MI250 on rails, of which one is dead, are 8 instead of 12 to 15 hops high. */
+#define COPSE_ORBIT_HIGH 9
+
 /* ---- trees side by side (trees/levels.c) ---------------------------------------------------- */
 
 /* Trees times terminals, of about 40 bytes each. Not measured. */

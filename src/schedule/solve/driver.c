@@ -40,6 +40,7 @@ struct solving {
   int *sinks, n_sinks;               /* of it: the first rank's node of each orbit */
   bool orbit_trees;                  /* trees of base roots are made, */
   bool compact;                      /* and all that is listed in the end */
+  bool alike_only;                   /* no others are made where those are not found */
   struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
   struct copse_q shares_within;      /* unequal shares are rounded within this of theirs */
   bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
@@ -266,6 +267,7 @@ static copse_status solve_phases(struct solving *b) {
   if (b->orbit_trees && !all_orbit_trees(b)) { /* all phases have base roots, or none has */
     b->orbit_trees = b->compact = false;
     free_phases(b);
+    if (b->alike_only) return COPSE_OK;
     COPSE_DO(solve_used_phases(b));
   }
   const struct phase *any = b->broadcast.used ? &b->broadcast : &b->reduce;
@@ -685,81 +687,83 @@ static copse_status solve_healthy(const struct solving *b, struct copse_schedule
   return COPSE_OK; /* what is broken may be solved all the same */
 }
 
-/* The optimum of what is broken, and the healthy trees at it. */
-static copse_status repair(struct solving *b, const struct copse_schedule *from, bool *made) {
+/* The optimum of what is broken. */
+static copse_status solve_bound(struct solving *b) {
   const struct copse_solve_options *o = b->options;
   struct copse_solve_options bound_only = *o;
-  double start = copse_clock_seconds();
   bound_only.bound_only = true;
   b->options = &bound_only;
   COPSE_DO(solve_phases(b));
   COPSE_DO(set_bound(b));
   b->options = o;
+  return COPSE_OK;
+}
+
+/* The healthy trees at it. */
+static copse_status repair(struct solving *b, const struct copse_schedule *from, bool *made) {
+  const struct copse_solve_options *o = b->options;
+  double start = copse_clock_seconds();
   const struct phase *phase = b->broadcast.used ? &b->broadcast : &b->reduce;
   struct copse_repair of = {b->topology, o->healthy, from, &phase->instance.network,
                             &phase->forest.optimum};
   COPSE_DO(copse_repair_trees(&of, b->schedule, made, b->err));
-  b->seconds->pack += copse_clock_seconds() - start - b->seconds->optimum;
+  b->seconds->pack += copse_clock_seconds() - start;
   if (*made && copse_q_cmp(b->schedule->time_per_GB, b->schedule->bound.time_per_GB) < 0)
     return set_narrowest_bound(b); /* an allreduce's phases together, as in fill */
   return COPSE_OK;
 }
 
-/* *high: by more hops than is asked for, of so few ranks that all trees can be listed. */
+/* The schedule made in place of *out, if that is none, or higher. */
+static void take_lower(struct solving *b, struct copse_schedule **out) {
+  if (*out && copse_schedule_height(*out) <= copse_schedule_height(b->schedule)) return;
+  copse_schedule_free(*out);
+  *out = b->schedule;
+  b->schedule = NULL;
+}
+
+/* Where hosts are broken alike, as without the switch of a rail: trees of base roots, there sooner
+ * than repaired ones, and lower. `bound`: whose symmetries are known. */
+static copse_status try_alike(const struct solving *like, const struct solving *bound,
+                              struct copse_schedule **out, bool *made,
+                              struct copse_solve_seconds *seconds) {
+  COPSE_AT_END(release) struct solving b = *like;
+  int64_t n = b.topology->n_ranks, n_bases = n / bound->symmetry.n_products;
+  if (bound->symmetry.n == 0 || n_bases > COPSE_REPAIR_ALIKE_MOST / n) return COPSE_OK;
+  b.alike_only = true;
+  b.seconds = seconds;
+  COPSE_DO(start(&b));
+  COPSE_DO(solve_phases(&b));
+  *made = b.orbit_trees;
+  if (*made) COPSE_DO(fill(&b));
+  if (*made) take_lower(&b, out);
+  return COPSE_OK;
+}
+
+/* By symmetries, then by repair where that is higher than is asked for; a schedule that was given
+ * is repaired first, since ranks then go on with most of their plans. *high: it is higher, of so
+ * few ranks that all trees can be listed, and not made by symmetries. */
 static copse_status try_repair(const struct solving *like, struct copse_schedule **out, bool *high,
                                struct copse_solve_seconds *seconds) {
   COPSE_AT_END(release) struct solving b = *like;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *healthy = NULL;
   const struct copse_schedule *from = b.options->from;
-  bool made = false;
+  bool alike = false;
   b.seconds = seconds;
   if (!from) COPSE_DO(solve_healthy(&b, &healthy));
   if (!from) from = healthy;
   if (!from) return COPSE_OK;
+  int most = copse_schedule_height(from) + COPSE_REPAIR_HIGHEST;
   COPSE_DO(start(&b));
-  COPSE_DO(repair(&b, from, &made));
-  if (!made) return COPSE_OK;
-  *high = copse_schedule_height(b.schedule) > copse_schedule_height(from) + COPSE_REPAIR_HIGHEST &&
-          !b.options->compact && b.topology->n_ranks <= COPSE_COMPACT_RANKS;
-  *out = b.schedule;
-  b.schedule = NULL;
+  COPSE_DO(solve_bound(&b));
+  for (int turn = 0; turn < 2 && (!*out || copse_schedule_height(*out) > most); turn++) {
+    bool repairs = (turn == 1) == (from == healthy), made = false;
+    if (!repairs) COPSE_DO(try_alike(like, &b, out, &alike, seconds));
+    if (repairs) COPSE_DO(repair(&b, from, &made));
+    if (made) take_lower(&b, out);
+  }
+  *high = *out && !alike && copse_schedule_height(*out) > most && !b.options->compact &&
+          b.topology->n_ranks <= COPSE_COMPACT_RANKS;
   return COPSE_OK;
-}
-
-const char *copse_solve_clash(const struct copse_solve_options *o, bool has_tolerance,
-                              bool for_size) {
-  const bool alltoall = o->collective == COPSE_ALLTOALL;
-  const bool allreduce = o->collective == COPSE_ALLREDUCE;
-  const struct {
-    bool clash;
-    const char *words;
-  } rules[] = {
-      {!alltoall && (o->demand || o->no_forward), "--demand and --no-forward are for alltoall"},
-      {o->compact && (alltoall || copse_collective_rooted(o->collective)),
-       "--compact is for allgather, reduce_scatter and allreduce"},
-      {o->compact && (o->no_symmetry || o->bound_only),
-       "--compact needs symmetries and trees: leave out --no-symmetry and --bound-only"},
-      {o->compact && o->in_network,
-       "--compact is for trees through plain switches: leave out --in-network"},
-      {!allreduce && o->equal_shares, "--equal-shares is for allreduce"},
-      {!allreduce && o->in_network,
-       "--in-network is for allreduce; collectives of one phase are no faster with it"},
-      {o->in_network && (has_tolerance || o->k > 0),
-       "--in-network is exact: leave out --k and --tolerance"},
-      {o->in_network && for_size,
-       "--objective is for trees that no switch copies for, as plans have them: leave out "
-       "--in-network"},
-      {o->on_routes && (alltoall || o->k > 0 || o->equal_shares || o->in_network || o->compact),
-       "--routes fabric is for the best trees of all ranks: leave out alltoall, --k, "
-       "--equal-shares, --in-network and --compact"},
-      {o->on_routes && for_size,
-       "--routes fabric makes one schedule: leave out --objective, which "
-       "tries it"},
-      {has_tolerance && o->k > 0, "--k and --tolerance both choose the number of trees"},
-      {alltoall && o->k > 0, "--k is for trees; an alltoall has flows"}};
-  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-    if (rules[i].clash) return rules[i].words;
-  return NULL;
 }
 
 copse_status copse_solve_schedule(const struct copse_topology *topology,

@@ -4,6 +4,8 @@
 
 #include "base/graph.h"
 #include "base/memory.h"
+#include "base/types.h"
+#include "schedule/solve/solve.h"
 
 static copse_status refuse_unbalanced(const struct copse_topology *topology, const char *label,
                                       struct copse_err *err) {
@@ -243,4 +245,42 @@ copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, 
 out:
   free(keyed);
   return status;
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+const char *copse_solve_clash(const struct copse_solve_options *o, bool has_tolerance,
+                              bool for_size) {
+  const bool alltoall = o->collective == COPSE_ALLTOALL;
+  const bool allreduce = o->collective == COPSE_ALLREDUCE;
+  const struct {
+    bool clash;
+    const char *words;
+  } rules[] = {
+      {!alltoall && (o->demand || o->no_forward), "--demand and --no-forward are for alltoall"},
+      {o->compact && (alltoall || copse_collective_rooted(o->collective)),
+       "--compact is for allgather, reduce_scatter and allreduce"},
+      {o->compact && (o->no_symmetry || o->bound_only),
+       "--compact needs symmetries and trees: leave out --no-symmetry and --bound-only"},
+      {o->compact && o->in_network,
+       "--compact is for trees through plain switches: leave out --in-network"},
+      {!allreduce && o->equal_shares, "--equal-shares is for allreduce"},
+      {!allreduce && o->in_network,
+       "--in-network is for allreduce; collectives of one phase are no faster with it"},
+      {o->in_network && (has_tolerance || o->k > 0),
+       "--in-network is exact: leave out --k and --tolerance"},
+      {o->in_network && for_size,
+       "--objective is for trees that no switch copies for, as plans have them: leave out "
+       "--in-network"},
+      {o->on_routes && (alltoall || o->k > 0 || o->equal_shares || o->in_network || o->compact),
+       "--routes fabric is for the best trees of all ranks: leave out alltoall, --k, "
+       "--equal-shares, --in-network and --compact"},
+      {o->on_routes && for_size,
+       "--routes fabric makes one schedule: leave out --objective, which "
+       "tries it"},
+      {has_tolerance && o->k > 0, "--k and --tolerance both choose the number of trees"},
+      {alltoall && o->k > 0, "--k is for trees; an alltoall has flows"}};
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    if (rules[i].clash) return rules[i].words;
+  return NULL;
 }

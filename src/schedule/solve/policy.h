@@ -91,3 +91,6 @@
  * dead parts of 144 to 256 ranks those that get through take up to some 100; 2,000 in vain take 1
  * to 2 CPU seconds there. */
 #define COPSE_REPAIR_TURNS 2000
+/* Base roots times ranks, where what is broken has symmetries of its own: up to so many its trees
+ * are made by those, before a repair is tried. */
+#define COPSE_REPAIR_ALIKE_MOST (1 << 17)

@@ -296,8 +296,6 @@ static copse_status paths_lay(struct copse_paths *paths, const struct copse_pack
 
 /* ==== makers ================================================================================== */
 
-/* ==== makers ================================================================================== */
-
 static int height_of(const struct copse_forest *forest) {
   int height = 0;
   for (int t = 0; t < forest->n_trees; t++)
@@ -305,20 +303,19 @@ static int height_of(const struct copse_forest *forest) {
   return height;
 }
 
-/* Takes trees that grow side by side in place of those packed if the highest of them is lower, and
- * they are not many more. */
-static copse_status prefer_lower(const struct copse_tree_problem *problem,
-                                 struct copse_forest *forest, struct copse_err *err) {
+/* Takes trees that grow side by side in place of others if the highest of them is lower, by a
+ * quarter where they may be many more than those. */
+static copse_status prefer_levels(const struct copse_tree_problem *problem, bool any_number,
+                                  struct copse_forest *forest, struct copse_err *err) {
   COPSE_AT_END(copse_forest_free) struct copse_forest other = {.k = forest->k};
-  int64_t units = 0, more = (int64_t)forest->n_trees * COPSE_FOREST_MORE_TREES_PERCENT / 100;
+  int more = (int)((int64_t)forest->n_trees * COPSE_FOREST_MORE_TREES_PERCENT / 100);
+  int height = height_of(forest), most = any_number ? height - (height + 3) / 4 : height - 1;
   bool made;
-  for (int t = 0; t < forest->n_trees; t++) units += forest->trees[t].multiplicity;
-  if (units / COPSE_FOREST_UNITS_PER_TREE > forest->n_trees ||
-      height_of(forest) < COPSE_FOREST_LEAST_HEIGHT)
-    return COPSE_OK;
   COPSE_DO(copse_make_levels(problem, &other, &made, err));
-  if (made && height_of(&other) < height_of(forest) && other.n_trees <= forest->n_trees + more)
-    copse_forest_take_trees(forest, &other);
+  if (!made || height_of(&other) > most) return COPSE_OK;
+  if (!any_number && other.n_trees > forest->n_trees + more) return COPSE_OK;
+  copse_forest_take_trees(forest, &other);
+  forest->k = other.k;
   return COPSE_OK;
 }
 
@@ -390,10 +387,24 @@ static copse_status pack_once(const struct copse_tree_problem *problem, struct c
 /* The general way: relays are split off, trees packed and laid on paths. */
 static copse_status split_and_pack(const struct copse_tree_problem *problem,
                                    struct copse_forest *forest, bool *made, struct copse_err *err) {
+  int64_t units = 0;
   COPSE_DO(pack_once(problem, forest, err));
   *made = true;
-  if (problem->network->n_roots < problem->trust_from) return prefer_lower(problem, forest, err);
-  return COPSE_OK;
+  for (int t = 0; t < forest->n_trees; t++) units += forest->trees[t].multiplicity;
+  if (problem->network->n_roots >= problem->trust_from ||
+      units / COPSE_FOREST_UNITS_PER_TREE > forest->n_trees ||
+      height_of(forest) < COPSE_FOREST_LEAST_HEIGHT)
+    return COPSE_OK;
+  return prefer_levels(problem, false, forest, err);
+}
+
+/* Trees of base roots: those that grow one after the other are few, but may become high. */
+static copse_status make_of_bases(const struct copse_tree_problem *problem,
+                                  struct copse_forest *forest, bool *made, struct copse_err *err) {
+  COPSE_DO(copse_make_orbit_trees(problem, forest, made, err));
+  if (!*made) return copse_make_levels(problem, forest, made, err);
+  if (height_of(forest) < COPSE_ORBIT_HIGH) return COPSE_OK;
+  return prefer_levels(problem, true, forest, err);
 }
 
 static bool is_one_to_many(const struct copse_tree_problem *problem) {
@@ -418,8 +429,7 @@ static const struct {
   copse_tree_maker *make;
   bool last;
 } makers[] = {
-    {copse_has_symmetry, copse_make_orbit_trees, false},
-    {copse_has_symmetry, copse_make_levels, true}, /* whoever asked for base roots wants no others */
+    {copse_has_symmetry, make_of_bases, true}, /* whoever asked for base roots wants no others */
     {is_one_to_many, copse_make_single, false},
     {is_many_to_many, copse_make_levels, false},
     {is_any, split_and_pack, true},

@@ -116,16 +116,21 @@ CUDA_OBJ := $(CUDA_SRC:%.cu=$(OBJ)/%.cu.o)
 CUDA_HOST := $(if $(CUDA_SRC),$(shell grep -LE '__global__|__device__|cudaLaunchKernelEx' $(CUDA_SRC)))
 # CUDA's first: one of them takes longest, and would be alone at the end.
 LIB_OBJ  := $(CUDA_OBJ) $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu/gpu_none.c,$(LIB_SRC)),$(LIB_SRC)))
-# Folders without threads and atomics, where TSan has nothing to see: its build takes the plain one's objects.
-ifeq ($(VARIANT),tsan)
-PLAIN_OBJ := $(patsubst %.c,build/obj/%.o,$(filter $(addprefix src/,nccl/% topology/% codegen/% verify/% \
-  $(addprefix solver/,trees/% joint/% lp/% alltoall/% placement/% rings/%)),$(LIB_SRC)))
-LIB_OBJ  := $(filter-out $(PLAIN_OBJ:build/%=$(OUT)/%),$(LIB_OBJ)) $(PLAIN_OBJ)
+# Code without threads and atomics, where TSan has nothing to see: its build takes the plain one's objects. So do both
+# sanitizers' of the tests' second computations, which ASan watches only by COPSE_TEST_ALL.
+ifneq ($(filter asan tsan,$(VARIANT)),)
+PLAIN_SRC := $(if $(filter tsan,$(VARIANT)),$(filter-out $(wildcard src/predict/simulate*.c) src/predict/event_queue.c src/solver/network/%, \
+  $(filter $(addprefix src/,nccl/% topology/% codegen/% verify/% schedule/% predict/% solver/%),$(LIB_SRC))))
+PLAIN_TEST_SRC := $(if $(and $(filter asan,$(VARIANT)),$(filter-out 0,$(COPSE_TEST_ALL))),,$(filter $(patsubst %,tests/support/%.c,fabric \
+  moe_driver msccl_model mutant oracle oracle_groups oracle_trees plain_simulation plan_algorithms plan_builder random random_topology \
+  rounds_backend sim_fabric symmetric_topology),$(TEST_LIB)))
+PLAIN_OBJ := $(patsubst %.c,build/obj/%.o,$(PLAIN_SRC) $(PLAIN_TEST_SRC))
+LIB_OBJ  := $(filter-out $(PLAIN_SRC:%.c=$(OBJ)/%.o),$(LIB_OBJ)) $(PLAIN_SRC:%.c=build/obj/%.o)
 $(PLAIN_OBJ): VARIANT_FLAGS := -O2
 $(PLAIN_OBJ): build/obj/%.o: %.c
 	$(call say,CC,$< (plain))
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 -include $(PLAIN_OBJ:.o=.d)
 endif
 NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/dropin/*.c))
@@ -133,7 +138,7 @@ TUNER_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/nccl/plugin/*.c))
 MPI_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/mpi/*.c))
 UCX_OBJ  := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/runtime/ucx/*.c))
 CLI_OBJ  := $(CLI_SRC:%.c=$(OBJ)/%.o) $(OBJ)/report_assets.o $(OBJ)/examples.o
-TEST_LIB_OBJ := $(TEST_LIB:%.c=$(OBJ)/%.o)
+TEST_LIB_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(filter-out $(PLAIN_TEST_SRC),$(TEST_LIB))) $(PLAIN_TEST_SRC:%.c=build/obj/%.o)
 # The CUDA runtime on threads of the CPU (tests/emulation), and copse's CUDA sources built for it.
 # The emulation is one source for the compiler: its parts instantiate the same templates, most of their compile time.
 EMULATION_SRC := $(filter-out tests/emulation/test_%,$(wildcard tests/emulation/*.cc))

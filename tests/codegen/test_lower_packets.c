@@ -94,8 +94,10 @@ START_TEST(launches_of_changing_size_follow_each_other) {
       struct copse_schedule *schedule =
           copse_test_solve(copse_test_fabrics[_i], (copse_collective)c, 0);
       struct copse_plan *plan = lower(schedule, choices[i]);
-      run_many(plan, COPSE_BACKEND_CPU, COPSE_TEST_SOME(200), (uint64_t)(31 * c + i));
-      run_many(plan, COPSE_BACKEND_THREADS, COPSE_TEST_SOME(30), (uint64_t)(37 * c + i));
+      run_many(plan, COPSE_BACKEND_CPU, COPSE_TEST_SOME(COPSE_TEST_SWEEPS ? 200 : 60),
+               (uint64_t)(31 * c + i));
+      run_many(plan, COPSE_BACKEND_THREADS, COPSE_TEST_SOME(COPSE_TEST_SWEEPS ? 30 : 10),
+               (uint64_t)(37 * c + i));
       copse_plan_free(plan);
       copse_schedule_free(schedule);
     }
@@ -114,7 +116,7 @@ static struct copse_schedule *solve(const struct copse_topology *t, copse_collec
 
 START_TEST(random_fabrics_are_proved_and_right) {
   uint64_t seed = (uint64_t)_i + 1;
-  for (int round = 0; round < COPSE_TEST_UP_TO(4, 2); round++) {
+  for (int round = 0; round < (COPSE_TEST_SWEEPS ? 4 : 2); round++) {
     struct copse_topology *t = copse_test_random_topology(&seed, &copse_test_random_small);
     for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
       int root = copse_test_random_int(&seed, 0, t->n_ranks - 1);

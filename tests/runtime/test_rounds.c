@@ -81,7 +81,7 @@ START_TEST(lowered_plans_are_right_over_any_hosts) {
   for (int f = 0; f < copse_test_n_fabrics; f++) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[f], collective, 0);
-    for (int i = 0; i < (COPSE_TEST_SWEEPS ? 6 : 3); i++) {
+    for (int i = 0; i < (COPSE_TEST_SWEEPS ? 6 : 2); i++) {
       const struct copse_lower_options options = {.max_workers = 2 + 3 * (i % 3),
                                                   .fifo = 1 + i % 3,
                                                   .chunk_bytes = 512,
@@ -133,7 +133,7 @@ START_TEST(low_latency_plans_are_right_over_any_hosts) {
   uint64_t random = 11 + (uint64_t)_i;
   for (int f = 0; f < copse_test_n_fabrics; f++) {
     struct copse_schedule *schedule = copse_test_solve(copse_test_fabrics[f], collective, 0);
-    for (int i = 0; i < (COPSE_TEST_SWEEPS ? 8 : 4); i++) {
+    for (int i = 0; i < (COPSE_TEST_SWEEPS ? 8 : 2); i++) {
       struct copse_err err = COPSE_ERR_INIT;
       const struct copse_lower_options options = {
           .max_workers = 1 + 3 * (i % 3),

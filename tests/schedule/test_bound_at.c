@@ -654,8 +654,10 @@ int main(void) {
   tcase_add_test(bounds, a_length_that_stands_twice_is_refused);
   tcase_add_loop_test(bounds, below_linear_programmes, 0, COPSE_TEST_UP_TO(60, 6));
   tcase_add_loop_test(bounds, near_the_best_of_all_sets, 0, COPSE_TEST_UP_TO(100, 10));
-  tcase_add_loop_test(bounds, proofs_hold_and_damage_is_refused, 0, COPSE_TEST_UP_TO(60, 6));
-  tcase_add_loop_test(bounds, never_above_simulated_times, 0, COPSE_TEST_SWEEPS ? 30 : COPSE_TEST_UP_TO(12, 3));
+  tcase_add_loop_test(bounds, proofs_hold_and_damage_is_refused, 0,
+                      COPSE_TEST_SWEEPS ? 60 : COPSE_TEST_UP_TO(30, 6));
+  tcase_add_loop_test(bounds, never_above_simulated_times, 0,
+                      COPSE_TEST_SWEEPS ? 30 : COPSE_TEST_UP_TO(6, 3));
   tcase_add_test(bounds, commands_show_it);
   tcase_add_test(bounds, others_results);
   suite_add_tcase(suite, bounds);

@@ -190,7 +190,7 @@ static bool check_fabric(const struct copse_topology *t, bool all_cuts, const ch
 
 START_TEST(the_optimum_is_that_of_the_lp_over_flows) {
   int forests = 0;
-  for (uint64_t seed = 0; seed < 60; seed++) {
+  for (uint64_t seed = 0; seed < (COPSE_TEST_SWEEPS ? 60u : 25u); seed++) {
     uint64_t state = 100 * (uint64_t)_i + seed;
     struct copse_topology *t = copse_test_random_topology(&state, &copse_test_random_small);
     char what[40];
@@ -198,7 +198,7 @@ START_TEST(the_optimum_is_that_of_the_lp_over_flows) {
     if (t->n_ranks > 1) forests += check_fabric(t, false, what);
     copse_topology_free(t);
   }
-  ck_assert_int_gt(forests, 2);
+  if (_i == 0 || COPSE_TEST_SWEEPS) ck_assert_int_gt(forests, 2);
 }
 END_TEST
 
@@ -365,7 +365,7 @@ static struct copse_topology *uneven_hosts(uint64_t seed) {
 /* One programme has a column for each link, the other one for all that are alike. */
 START_TEST(symmetries_leave_the_optimum_as_it_is) {
   int forests = 0;
-  for (uint64_t seed = 0; seed < 40; seed++) {
+  for (uint64_t seed = 0; seed < (COPSE_TEST_SWEEPS ? 40u : 15u); seed++) {
     struct copse_topology *t = uneven_hosts(40 * (uint64_t)_i + seed);
     struct copse_solve_options options = allreduce();
     char what[40];
@@ -380,30 +380,35 @@ START_TEST(symmetries_leave_the_optimum_as_it_is) {
     copse_schedule_free(other);
     copse_topology_free(t);
   }
-  ck_assert_int_gt(forests, 5);
+  ck_assert_int_gt(forests, COPSE_TEST_SWEEPS ? 5 : 3);
 }
 END_TEST
 
-/* 16 hosts of 8, one NIC slow: cuts around every host, images of a few; with all
- * links as columns the optimum is 4/425 as well. */
+/* Hosts with a NIC per GPU, one NIC at half: cuts around every host, images of a few. Each phase
+ * takes (hosts - 1) / (bandwidth of all NICs): the parts that leave hosts, at no host in more time
+ * than at others. Of 16 hosts the programme with all links as columns has the same optimum. */
 START_TEST(images_of_cuts_are_a_proof_of_a_large_fabric) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_verify_report report;
   struct copse_topology *t = NULL;
-  ASSERT_OK(copse_topology_synthetic("hosts:16 gpus:8@300 nics:8@25 rails", NULL, &t, &err), &err);
+  const struct copse_q time =
+      COPSE_TEST_SWEEPS ? (struct copse_q){4, 425} : (struct copse_q){4, 225};
+  const char *fabric = COPSE_TEST_SWEEPS ? "hosts:16 gpus:8@300 nics:8@25 rails"
+                                         : "hosts:8 gpus:4@300 nics:4@25 rails";
+  ASSERT_OK(copse_topology_synthetic(fabric, NULL, &t, &err), &err);
   t = broken(t, (struct copse_fault){"h0.nic3", {1, 2}});
   struct copse_solve_options options = allreduce();
   options.bound_only = true;
   struct copse_schedule *s = copse_test_solve_as(t, options);
-  ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){4, 425}));
+  ck_assert(copse_q_eq(s->time_per_GB, time));
   ck_assert_int_eq(s->bound.kind, COPSE_BOUND_FORESTS);
-  ck_assert_int_gt(s->bound.n_cuts, 20);
+  ck_assert_int_gt(s->bound.n_cuts, COPSE_TEST_SWEEPS ? 20 : 10);
   copse_schedule_free(s);
   options.bound_only = false;
   s = copse_test_solve_as(t, options);
   ASSERT_OK(verify(s, t, &report, &err), &err);
   ck_assert(report.forests_optimal);
-  ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){4, 425}));
+  ck_assert(copse_q_eq(s->time_per_GB, time));
   copse_schedule_free(s);
   copse_topology_free(t);
 }
@@ -431,7 +436,7 @@ START_TEST(trees_of_more_ranks_keep_equal_shares_and_say_so) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *t = NULL;
   ASSERT_OK(copse_topology_synthetic("hosts:129 gpus:2@90 nics:2@25 rails", NULL, &t, &err), &err);
-  expect_note(t, false, "");
+  expect_note(t, !COPSE_TEST_SWEEPS, "");
   t = broken(t, (struct copse_fault){"h0.nic1", {1, 2}});
   expect_note(t, true, "");
   expect_note(t, false, "s/GB, but their trees are made for at most 256 ranks");

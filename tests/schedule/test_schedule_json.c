@@ -338,7 +338,8 @@ START_TEST(any_byte_changed_is_refused_or_still_right) {
   check_bytes(text, size, topology);
   for (size_t i = 0; i < size; i++) {
     char was = text[i];
-    for (size_t v = 0; v < sizeof values; v++) {
+    const size_t step = copse_test_all() ? 1 : 3;
+    for (size_t v = i % step; v < sizeof values; v += step) {
       text[i] = (char)values[v];
       check_bytes(text, size, topology);
     }

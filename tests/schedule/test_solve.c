@@ -107,7 +107,7 @@ static void check_exact(const struct copse_topology *topology, copse_collective 
 }
 
 START_TEST(every_collective_is_optimal_on_random_fabrics) {
-  for (uint64_t seed = 0; seed < (COPSE_TEST_SWEEPS ? 100u : COPSE_TEST_UP_TO(50u, 25u)); seed++) {
+  for (uint64_t seed = 0; seed < (COPSE_TEST_SWEEPS ? 100u : 25u); seed++) {
     uint64_t state = seed;
     struct copse_topology *topology = copse_test_random_topology(&state, &copse_test_random_small);
     int root = copse_test_random_int(&state, 0, topology->n_ranks - 1);
@@ -198,8 +198,10 @@ static const char *const references[] = {
 static void check_reference(const struct copse_topology *topology, copse_collective collective,
                             mpq_t expected) {
   struct copse_solve_options options = options_of(collective, -1, 0);
-  struct copse_schedule *free_shares = copse_test_solve_as(topology, options);
-  options.equal_shares = true; /* which the reference has */
+  /* only an allreduce may give ranks other shares than the reference's */
+  bool free_too = collective == COPSE_ALLREDUCE || COPSE_TEST_SWEEPS;
+  struct copse_schedule *free_shares = free_too ? copse_test_solve_as(topology, options) : NULL;
+  options.equal_shares = true;
   struct copse_schedule *schedule = copse_test_solve_as(topology, options);
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_verify_report report;
@@ -217,9 +219,10 @@ static void check_reference(const struct copse_topology *topology, copse_collect
   ck_assert(together || report.optimal || report.phases_optimal);
   const char *defect = copse_test_schedule_defect(schedule, topology);
   ck_assert_msg(defect == NULL, "%s: %s", topology->name, defect);
-  check_verified(topology, free_shares, topology->name);
-  ck_assert_int_le(copse_q_cmp(free_shares->time_per_GB, schedule->time_per_GB), 0);
-  ck_assert_int_eq(free_shares->bound.n_cut > 0, topology->n_ranks > 1);
+  const struct copse_schedule *best = free_too ? free_shares : schedule;
+  if (free_too) check_verified(topology, best, topology->name);
+  ck_assert_int_le(copse_q_cmp(best->time_per_GB, schedule->time_per_GB), 0);
+  ck_assert_int_eq(best->bound.n_cut > 0, topology->n_ranks > 1);
   copse_schedule_free(free_shares);
   copse_schedule_free(schedule);
 }

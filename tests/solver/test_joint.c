@@ -411,7 +411,7 @@ static const char *defect_in_full(const struct ring *r, const struct copse_joint
 
 START_TEST(symmetries_leave_the_optimum_and_make_a_smaller_programme) {
   int solved = 0;
-  for (uint64_t seed = 0; seed < 60; seed++) {
+  for (uint64_t seed = 0; seed < (COPSE_TEST_SWEEPS ? 60u : 20u); seed++) {
     struct ring r;
     struct copse_joint joint, plain;
     struct copse_err err = COPSE_ERR_INIT;
@@ -433,7 +433,7 @@ START_TEST(symmetries_leave_the_optimum_and_make_a_smaller_programme) {
     copse_joint_free(&joint);
     copse_joint_free(&plain);
   }
-  ck_assert_int_gt(solved, 20);
+  ck_assert_int_gt(solved, COPSE_TEST_SWEEPS ? 20 : 6);
 }
 END_TEST
 
@@ -526,9 +526,9 @@ int main(void) {
   Suite *suite = suite_create("joint");
   TCase *tc = tcase_create("joint");
   tcase_set_timeout(tc, 300);
-  tcase_add_loop_test(tc, the_optimum_is_that_of_the_lps, 0, 10);
+  tcase_add_loop_test(tc, the_optimum_is_that_of_the_lps, 0, COPSE_TEST_SWEEPS ? 10 : 5);
   tcase_add_loop_test(tc, slow_links_among_fast_ones_have_an_optimum_of_whole_links, 0, 3);
-  tcase_add_loop_test(tc, a_broadcast_turned_round_is_the_reduction, 0, 5);
+  tcase_add_loop_test(tc, a_broadcast_turned_round_is_the_reduction, 0, COPSE_TEST_SWEEPS ? 5 : 2);
   tcase_add_test(tc, groups_apart_do_not_slow_each_other);
   tcase_add_test(tc, alike_groups_get_half_each);
   tcase_add_test(tc, tensor_groups_in_boxes_and_data_groups_across);

@@ -233,13 +233,19 @@ copse_status copse_candidates_time(const struct copse_candidates *c, const doubl
   return time_near(c, bytes, n_sizes, 0, us, err);
 }
 
+/* However slow they are. */
+static copse_status time_these(const struct copse_candidates *c, const int *which, int n_which,
+                               const double *bytes, int n, struct copse_err *err) {
+  COPSE_AT_END(end_wishes) struct wishes w = {0};
+  COPSE_DO(begin_wishes(c, &w, bytes, n, n * n_which, err));
+  for (int i = 0; i < n_which * n; i++) wish_for(c, &w, which[i / n], bytes[i % n], INFINITY);
+  return fulfil(c, &w, err);
+}
+
 copse_status copse_candidates_time_of(const struct copse_candidates *c, int which,
                                       const double *bytes, int n, double *us,
                                       struct copse_err *err) {
-  COPSE_AT_END(end_wishes) struct wishes w = {0};
-  COPSE_DO(begin_wishes(c, &w, bytes, n, n, err));
-  for (int b = 0; b < n; b++) wish_for(c, &w, which, bytes[b], INFINITY);
-  COPSE_DO(fulfil(c, &w, err));
+  COPSE_DO(time_these(c, &which, 1, bytes, n, err));
   for (int b = 0; b < n; b++) us[b] = known_of(c, which, bytes[b])->us;
   return COPSE_OK;
 }
@@ -620,17 +626,12 @@ static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint
   }
 }
 
-/* What a candidate costs beside another, which may have fewer hops. */
-static double cost_beside(const struct copse_candidates *c, int i, int other, double us) {
-  double kept = c->list[i].kept ? 1 + KEPT_WORTH : 1;
-  return us / kept * (hops(c, i) > hops(c, other) ? 1 + MODEL_ERROR : 1);
-}
-
-/* As far as it is known: a bound where it was not simulated to its end. */
+/* What a candidate costs beside another, which may have fewer hops, or a bound of that. */
 static double known_cost(const struct copse_candidates *c, int i, int other, double bytes) {
   const struct known *known = known_of(c, i, bytes);
   double least = copse_q_to_double(c->predictions[i].runs_per_GB) * bytes * 1e-3;
-  return cost_beside(c, i, other, known->any ? known->us : least);
+  double kept = c->list[i].kept ? 1 + KEPT_WORTH : 1, us = known->any ? known->us : least;
+  return us / kept * (hops(c, i) > hops(c, other) ? 1 + MODEL_ERROR : 1);
 }
 
 /* Between sizes `from` and `to`, at which candidates `before` and `after` are taken: where the
@@ -639,19 +640,18 @@ static double known_cost(const struct copse_candidates *c, int i, int other, dou
  * little after it; of three times once in the middle, for costs that jump. */
 static copse_status find_border(const struct copse_candidates *c, int before, int after,
                                 double from, double to, uint64_t *border, struct copse_err *err) {
+  const int both[] = {before, after};
   double first = known_cost(c, before, after, to), second = known_cost(c, after, before, to);
   double behind = first - second; /* of the first behind the second at `to`, ahead at `from` */
   double ahead = known_cost(c, after, before, from) - known_cost(c, before, after, from);
   if (!is_known(known_of(c, before, to), INFINITY)) first = INFINITY;
   for (int turn = 0; to - from > fmax(1, to * BORDER_WIDTH) && first > second * (1 + BORDER_LOSS);
        turn++) {
-    double part = (ahead + second * BORDER_LOSS / 2) / (ahead + behind), one, other;
+    double part = (ahead + second * BORDER_LOSS / 2) / (ahead + behind);
     double middle = from + (to - from) * (turn % 3 < 2 ? part : 0.5);
     middle = floor(fmin(fmax(middle, from + 1), to - 1));
-    COPSE_DO(copse_candidates_time_of(c, before, &middle, 1, &one, err));
-    COPSE_DO(copse_candidates_time_of(c, after, &middle, 1, &other, err));
-    one = cost_beside(c, before, after, one);
-    other = cost_beside(c, after, before, other);
+    COPSE_DO(time_these(c, both, 2, &middle, 1, err));
+    double one = known_cost(c, before, after, middle), other = known_cost(c, after, before, middle);
     if (other > one) {
       from = middle;
       ahead = other - one;

@@ -107,9 +107,10 @@
  * a third candidate. */
 #define BORDER_LOSS 0.0025
 #define BORDER_ROUNDS 6
-/* How near a border comes to where a time jumps, as a part of the size. To the byte took 24 sizes of 6 s each
- * where the first 12 come so near: an allreduce of azure-ndv5-x8 without a NIC, at 200 MB. */
-#define BORDER_WIDTH (1.0 / 1024)
+/* How near a border comes to where a time jumps, as a part of the size, and how much less than
+ * LEAST_RANGE. To the byte took 24 sizes of 6 s each where the first 12 come within 1/1024: an
+ * allreduce of azure-ndv5-x8 without a NIC, at 200 MB. */
+#define BORDER_WIDTH (1.0 / 256)
 /* Of a range's first size; shorter ones are no plan. A round number, not measured. */
 #define LEAST_RANGE (1.0 / 16)
 #define PLAN_WORK(n_ranks) (2.5e5 * fmin((n_ranks), 64))

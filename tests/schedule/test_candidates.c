@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codegen/lower/lower.h"
 #include "topology/modify.h"
 #include "verify/verify.h"
 #include "support/oracle.h"
@@ -449,10 +450,133 @@ START_TEST(a_plan_is_for_as_many_sizes_as_it_is_close_at) {
 }
 END_TEST
 
+/* ---- the catalogue --------------------------------------------------------------------------- */
+
+static const char *const fabrics[] = {"topologies/dgx1-v100.json",
+                                      "topologies/dgx-h100.json",
+                                      "topologies/dgx-b200.json",
+                                      "topologies/mi250-16.json",
+                                      "topologies/mi300x-8.json",
+                                      "topologies/mi100-8.json",
+                                      "topologies/pcie-8-2s.json",
+                                      "topologies/pcie-4-1s.json",
+                                      "topologies/pcie-8-l40s.json",
+                                      "topologies/frontier-node.json",
+                                      "topologies/perlmutter-node.json",
+                                      "topologies/summit-node.json",
+                                      "topologies/alps-node.json",
+                                      "topologies/hgx-a100-4.json",
+                                      "topologies/full-8.json",
+                                      "topologies/hypercube-4.json",
+                                      "topologies/ring-8.json",
+                                      "topologies/a100-x2.json",
+                                      "topologies/aws-p5-x2.json",
+                                      "topologies/dgx1-v100-x2.json",
+                                      "topologies/dgx2.json",
+                                      "topologies/mixed-a100-h100.json",
+                                      "full:6@50",
+                                      "torus:4x4@50",
+                                      "switch:12@100",
+                                      "mesh:3x4@25",
+                                      "hypercube:3@25",
+                                      "ring:6@25",
+                                      "torus:3x3@50",
+                                      "hosts:2 gpus:4@300 nics:4@25 rails"};
+#define N_FABRICS ((int)(sizeof fabrics / sizeof *fabrics))
+
+static struct copse_topology *fabric(const char *name) {
+  const struct copse_topology_options reading = {0};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  if (strchr(name, '/'))
+    ASSERT_OK(copse_topology_load(name, &reading, &t, &err), &err);
+  else
+    ASSERT_OK(copse_topology_synthetic(name, &reading, &t, &err), &err);
+  return t;
+}
+
+/* Of the plan that is written for a range, over routes found anew, in all steps. */
+static double plan_takes(const struct copse_candidates *c,
+                         const struct copse_candidate_range *range, double bytes) {
+  const struct copse_candidate *it = &c->list[range->candidate];
+  struct copse_lower_options options = it->lower;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_prediction prediction;
+  struct copse_foreign what;
+  struct copse_plan *plan;
+  double us;
+  if (options.instances == 0 && !options.low_latency) options.instances = COPSE_LOWER_AUTO;
+  options.min_bytes = (int64_t)range->min_bytes;
+  options.max_bytes = (int64_t)range->max_bytes;
+  ASSERT_OK(copse_lower_schedule(it->schedule, &options, &plan, &err), &err);
+  ASSERT_OK(copse_predict_plan("a.plan", c->topology, plan, NULL, &prediction, &what, &err), &err);
+  ASSERT_OK(copse_predictions_time(c->topology, &prediction, 1, &bytes, 1, false, &us, &err), &err);
+  free(what.demand);
+  copse_predictions_free(&prediction, 1);
+  copse_plan_free(plan);
+  return us;
+}
+
+/* The plan of a range beside every candidate, also those that have no plan, each in all its steps.
+ * 2 % more than stated is allowed: sizes between those that were compared are among them. */
+static void check_plan(const struct copse_candidates *c, const struct copse_candidate_range *range,
+                       double bytes) {
+  struct copse_err err = COPSE_ERR_INIT;
+  double us[COPSE_MAX_CANDIDATES], plan = plan_takes(c, range, bytes);
+  int chosen = range->candidate;
+  ASSERT_OK(copse_predictions_time(c->topology, c->predictions, c->n, &bytes, 1, false, us, &err),
+            &err);
+  ck_assert_msg(plan <= 1.02 * us[chosen] && us[chosen] <= 1.02 * plan,
+                "%s at %g bytes: %g us as a plan, %g as a schedule", c->list[chosen].name, bytes,
+                plan, us[chosen]);
+  ck_assert_double_lt(range->loss, 0.1); /* what is stated is little, too */
+  for (int i = 0; i < c->n; i++) {
+    if (c->list[i].most_bytes > 0 && bytes > (double)c->list[i].most_bytes) continue;
+    bool higher = c->list[i].hops > c->list[chosen].hops;
+    double stated = fmax(higher ? 1.0403001 : 1.0100001, 1 + range->loss);
+    ck_assert_msg(plan <= 1.02 * stated * us[i], "%s, at %g bytes %s takes %g us, %s %g",
+                  c->topology->name, bytes, c->list[chosen].name, plan, c->list[i].name, us[i]);
+  }
+}
+
+/* At both ends of each range and between, at sizes that were not compared. Loop: fabrics. */
+START_TEST(no_plan_is_slower_than_another_way) {
+  struct copse_topology *t = fabric(fabrics[_i]);
+  uint64_t state = (uint64_t)_i + 1;
+  for (int collective = COPSE_ALLGATHER; collective <= COPSE_ALLTOALL; collective++) {
+    struct copse_candidate_range ranges[COPSE_MAX_RANGES];
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_solve_seconds seconds;
+    struct copse_candidates c;
+    struct copse_solve_options options = {
+        .collective = (copse_collective)collective,
+        .root = copse_collective_rooted((copse_collective)collective) ? 0 : -1,
+        .tolerance = COPSE_Q_ZERO,
+        .label = fabrics[_i]};
+    int n;
+    ASSERT_OK(copse_candidates_make(t, &options, NULL, &c, &seconds, &err), &err);
+    ASSERT_OK(copse_candidates_search(&c, NULL, &options, PACKETS, &err), &err);
+    ASSERT_OK(copse_candidates_packets(&c, PACKETS, &err), &err);
+    ASSERT_OK(copse_candidates_ranges(&c, SMALLEST, LARGEST, ranges, &n, &err), &err);
+    for (int r = 0; r < n; r++) {
+      double from = fmax((double)ranges[r].min_bytes, (double)SMALLEST),
+             to = fmin((double)ranges[r].max_bytes, (double)LARGEST);
+      check_plan(&c, &ranges[r], from);
+      check_plan(&c, &ranges[r], to);
+      for (int k = 0; k < 3; k++)
+        check_plan(&c, &ranges[r],
+                   floor(from * pow(to / from, copse_test_random_int(&state, 0, 1000) / 1000.0)));
+    }
+    copse_candidates_free(&c);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("schedule/candidates");
   TCase *tests = tcase_create("candidates");
-  tcase_set_timeout(tests, 120);
+  tcase_set_timeout(tests, 600); /* on a loaded machine */
   tcase_add_test(tests, only_equal_times_go_to_the_simpler_candidate);
   tcase_add_test(tests, chunks_are_no_larger_for_the_sake_of_time);
   tcase_add_test(tests, a_plan_is_for_as_many_sizes_as_it_is_close_at);
@@ -460,6 +584,10 @@ int main(void) {
   tcase_add_test(tests, no_search_where_little_is_lost);
   tcase_add_test(tests, ranges_of_times_that_jump_say_what_is_lost);
   tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);
+  if (COPSE_TEST_RESULTS)
+    tcase_add_loop_test(copse_test_plain(suite, 600), no_plan_is_slower_than_another_way,
+                        COPSE_TEST_SWEEPS ? 0 : N_FABRICS - 4,
+                        COPSE_TEST_SWEEPS ? N_FABRICS : N_FABRICS - 3);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

@@ -59,9 +59,6 @@ copse_status copse_way_finder_new(const struct copse_topology *topology,
                                   struct copse_way_finder **out,
                                   struct copse_err *err) COPSE_CHECKED;
 void copse_way_finder_free(struct copse_way_finder *finder);
-static inline void copse_way_finder_free_at(struct copse_way_finder **finder) {
-  copse_way_finder_free(*finder);
-}
 /* The shortest way of a pair by lengths [n_links] >= 0, whose sums fit: its length, -1 where all
  * routes have ranks on them. way may be NULL; its nodes last until the next call. */
 int64_t copse_way_shortest(struct copse_way_finder *finder, int src, int dst,

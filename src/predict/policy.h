@@ -15,14 +15,6 @@
  * measured; `copse simulate --alpha` takes a measured one. */
 #define ALPHA_US 2
 
-/*
- * Of a hop's cost, what the worker that sends is busy for with each message, in us. From an
- * allreduce of 1 KiB by packets on an H200 (tests/gpu/results/2026-11-20-h200.txt, in
- * graphs): 12.21 us with 2 ranks and 16.49 with 8, where each rank sends and receives 12 messages
- * more: 0.18 us for each.
- */
-#define MESSAGE_US 0.18
-
 /* Chunks times links of a simulation: fewer chunks where it would be more, to bound the simulator's
  * own time. Predictions that only rank schedules (`quick`) do 1 / QUICK_PART of it. */
 #define MAX_STEPS 4000000

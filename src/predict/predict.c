@@ -16,8 +16,8 @@
 #include "schedule/solve/bound_at.h"
 #include "schedule/solve/solve.h"
 
-const struct copse_predict_options copse_predict_defaults = {.sim = COPSE_SIM_DEFAULTS(MESSAGE_US),
-                                                             .fifo = -1};
+const struct copse_predict_options copse_predict_defaults = {
+    .sim = COPSE_SIM_DEFAULTS(COPSE_MESSAGE_US), .fifo = -1};
 
 void copse_predict_alpha(struct copse_predict_options *options, double alpha_us) {
   options->sim.alpha_us = alpha_us;

@@ -29,8 +29,8 @@ struct copse_predict_options {
   bool links; /* no plan: the schedule's transfers over its own paths, in its own order */
 };
 
-/* alpha_us 2 and message_us 0.18 (policy.h), plans as 'copse lower' makes them. For pure links:
- * `links`, and sim as copse_sim_defaults, which has no message_us. */
+/* alpha_us 2 and message_us 0.18 (policy.h, schedule/chunks.h), plans as 'copse lower' makes them.
+ * For pure links: `links`, and sim as copse_sim_defaults, which has no message_us. */
 extern const struct copse_predict_options copse_predict_defaults;
 
 /* Sets alpha_us, of which message_us is a part: 0 is both. */

@@ -166,7 +166,7 @@ static copse_status make_stage(const struct copse_topology *t, const struct cops
   *load = 0;
   int most = 0;
   for (int r = 0; r < t->n_ranks; r++) most = s.sends[r] > most ? s.sends[r] : most;
-  *us = s.us + most * MESSAGE_US;
+  *us = s.us + most * COPSE_MESSAGE_US;
   for (int l = 0; l < t->n_links; l++)
     *load = fmax(*load, (double)s.load[l] / copse_q_to_double(t->links[l].bandwidth));
   return COPSE_OK;

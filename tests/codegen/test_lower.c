@@ -177,6 +177,82 @@ START_TEST(more_children_than_a_move_has_operands_take_several) {
 }
 END_TEST
 
+/* Puts of a worker into other ranks' memory. */
+static int count_puts(const struct copse_plan *plan, uint32_t rank,
+                      const struct copse_plan_worker *w) {
+  int puts = 0;
+  for (uint32_t i = w->first_op; i < w->first_op + w->n_ops; i++) {
+    const struct copse_plan_op *op = &plan->ops[i];
+    for (uint32_t k = op->n_src; op->kind == COPSE_OP_MOVE && k < (uint32_t)op->n_src + op->n_dst;
+         k++)
+      puts += plan->operands[op->operand + k].rank != rank;
+  }
+  return puts;
+}
+
+static void run_in_place(const struct copse_plan *plan, enum copse_backend backend) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_exec *exec;
+  struct copse_buffers buffers;
+  const struct copse_data data = {.collective = COPSE_BROADCAST,
+                                  .n_ranks = plan->header.n_ranks,
+                                  .root = 0,
+                                  .count = 1001,
+                                  .type = COPSE_INT32,
+                                  .redop = COPSE_SUM,
+                                  .seed = 9};
+  ASSERT_OK(copse_exec_new(plan, backend, &exec, &err), &err);
+  ASSERT_OK(copse_buffers_new(plan->header.n_ranks, 4004, 4004, &buffers, &err), &err);
+  copse_buffers_fill(&buffers, &data, true);
+  struct copse_launch launch = {data.count,     COPSE_INT32,     COPSE_SUM,
+                                buffers.inputs, buffers.outputs, NULL};
+  ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
+  ck_assert_uint_eq(copse_buffers_count_wrong(&buffers), 0);
+  copse_buffers_free(&buffers);
+  copse_exec_free(exec);
+}
+
+/* Each message keeps a worker busy: a root that has its own input deals the puts of a schedule for
+ * one size evenly. Its own copy, in place where they read, must wait for them. */
+START_TEST(a_root_deals_its_puts_to_all_its_workers) {
+  static const int workers[] = {1, 3, 32}, most[] = {8, 3, 1};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_proof_report report;
+  struct copse_plan *plan;
+  struct copse_schedule *schedule = copse_test_star(9, COPSE_BROADCAST);
+  struct copse_lower_options lower = {.max_workers = workers[_i]};
+  schedule->objective =
+      (struct copse_schedule_objective){.bytes = 1 << 10, .chunks = 1, .alpha_us = {2, 1}};
+  schedule->bound.time_per_GB = (struct copse_q){1, 100}; /* 0.01 us */
+  ASSERT_OK(copse_lower_schedule(schedule, &lower, &plan, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
+  const struct copse_plan_rank *root = &plan->ranks[0];
+  int puts = 0;
+  for (uint32_t w = root->first_worker; w < root->first_worker + root->n_workers; w++) {
+    int own = count_puts(plan, 0, &plan->workers[w]);
+    ck_assert_int_le(own, most[_i]);
+    puts += own;
+  }
+  ck_assert_int_eq(puts, 8);
+  run_in_place(plan, COPSE_BACKEND_CPU);
+  run_in_place(plan, COPSE_BACKEND_THREADS);
+  for (uint32_t i = 1; i < plan->header.n_ops; i++) { /* the copy before the wait for who reads */
+    struct copse_plan_op *op = (struct copse_plan_op *)&plan->ops[i], wait = op[-1];
+    if (wait.kind != COPSE_OP_WAIT || wait.when != COPSE_WHEN_ALWAYS || op->kind != COPSE_OP_MOVE)
+      continue;
+    op[-1] = *op;
+    *op = wait;
+    ck_assert_int_eq(copse_prove_plan(plan, "plan", &report, &err), COPSE_REFUTED);
+    ck_assert_ptr_nonnull(strstr(err.text, "in place"));
+    puts = 0;
+    break;
+  }
+  ck_assert_int_eq(puts, workers[_i] > 1 ? 0 : 8);
+  copse_plan_free(plan);
+  copse_schedule_free(schedule);
+}
+END_TEST
+
 /* Pieces of a block meet end to end for every count: nothing is lost, nothing is twice. */
 START_TEST(pieces_tile_every_block_for_any_count) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -251,6 +327,7 @@ int main(void) {
   tcase_add_test(tc, alltoalls_by_demand_are_proved_and_run_right);
   tcase_add_test(tc, a_missing_block_is_missed_only_if_it_has_elements);
   tcase_add_test(tc, more_children_than_a_move_has_operands_take_several);
+  tcase_add_loop_test(tc, a_root_deals_its_puts_to_all_its_workers, 0, 3);
   tcase_add_test(tc, pieces_tile_every_block_for_any_count);
   tcase_add_test(tc, options_out_of_range_are_refused);
   tcase_add_test(tc, the_same_schedule_gives_the_same_bytes);

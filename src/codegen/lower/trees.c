@@ -28,7 +28,9 @@
  * and writes. Each rank deals its roles to its workers. Reductions and broadcasts that are passed
  * on have workers of their own, in proportion to what they move: a worker of both would wait for
  * its own chunk to come back before it sent the next. A role that only waits for the end of a
- * broadcast is done by any worker, beside others.
+ * broadcast is done by any worker, beside others. In a schedule for one size a root that reads its
+ * input deals its puts to all its workers, since each message keeps one busy. Its own copy, which
+ * in place is what they read, comes when they all have, by signals within the rank.
  *
  * Order, and why nothing deadlocks. Within a chunk a worker goes by phase and level: the distance
  * from the leaves in a reduction, from the root in a broadcast. An operation at (chunk, phase,
@@ -36,19 +38,24 @@
  * of waits can close, whatever workers the roles have. Within a level each rank starts with another
  * root, so that not all send to one. Of a schedule with far_first a worker goes by what is farthest
  * from its tree's end instead (longest way first), a broadcast's children with the same to go at
- * once; what an operation waits for has farther to go than itself. What a rank signals without a cause, that it has entered, it
- * signals before it waits for anything.
+ * once; what an operation waits for has farther to go than itself. What a rank signals without a
+ * cause, that it has entered, it signals before it waits for anything.
  *
  * In place (NCCL's rules) input and output share bytes. A broadcast writes a rank's output only
  * after that rank's input was read: in an allreduce because the result depends on it, in an
  * allgather because only the root reads that block.
  */
 
+#include <limits.h>
+#include <math.h>
+
 #include "codegen/lower/plan_build.h"
 #include "codegen/lower/policy.h"
 #include "codegen/lower/work.h"
+#include "schedule/chunks.h"
 
 enum { REDUCE = 0, BROADCAST = 1, N_PHASES = 2 };
+#define OWN_COPY INT_MAX /* the level of what comes last in a chunk: nothing waits for it */
 
 /* One phase of one unit. */
 struct part {
@@ -56,6 +63,10 @@ struct part {
   const struct copse_unit_tree *tree; /* NULL: the unit lacks this phase */
   int *level;    /* [n_ranks] moves from the tree's leaves (reduce) or root (broadcast) */
   int *worker;   /* [n_ranks] among the rank's workers */
+  int ways;    /* roles that the root's puts are dealt to; 1: one, which also keeps its own copy */
+  int *sender; /* [n_ranks] the parent's worker that puts to this rank */
+  uint32_t *read; /* [n_ranks] where ways > 1, of the last child of each: what the root's own copy,
+                     which in place lies where the others read, waits for; 0: its worker's own */
   uint32_t data; /* channel of the edge to the first rank that is no root; see edge_slot */
   uint32_t back; /* entered and credit, against the data; unused without handshake */
 };
@@ -71,6 +82,8 @@ struct lowering {
   bool handshake;               /* broadcasts wait until the peers have entered */
   struct copse_arena arena;     /* of one cut into instances */
 };
+
+static int at_most(int value, int most) { return value < most ? value : most; }
 
 /* ---- roles ----------------------------------------------------------------------------- */
 
@@ -88,12 +101,13 @@ static bool only_waits(const struct lowering *l, int phase, int u, int rank) {
          copse_tree_children(l->parts[phase][u].tree, rank) == 0;
 }
 
-/* Pieces read and written. */
-static double role_cost(const struct lowering *l, int phase, int u, int rank) {
+/* Pieces read and written, with so many of the rank's children. */
+static double role_cost(const struct lowering *l, int phase, int u, int rank, int children) {
   const struct copse_unit *unit = &l->units.units[u];
-  double operands = 1 + copse_tree_children(l->parts[phase][u].tree, rank);
+  double operands = 1 + children;
   bool sends_on = phase == REDUCE && rank == unit->root && unit->broadcast;
-  if (phase == REDUCE || rank == unit->root) operands++; /* or the root's own copy */
+  bool keeps = l->parts[phase][u].ways == 1 || children == 0;
+  if (phase == REDUCE || (rank == unit->root && keeps)) operands++; /* or the root's own copy */
   if (sends_on) operands += copse_tree_children(unit->broadcast, rank);
   if (only_waits(l, phase, u, rank)) operands = COPSE_POLICY_WAIT;
   return operands * copse_width(unit);
@@ -127,6 +141,35 @@ static void find_levels(const struct copse_unit_tree *tree, int root, int phase,
   }
 }
 
+/* Whether in a schedule for one size messages keep the workers of a root that has so many trees
+ * longer than links at least: of more trees, which have workers of their own, the order counts.
+ * With eight trees dealt allgathers of 256 KiB and 1 MiB on torus-a100-x4 took 2 to 3 % longer. */
+static bool is_dealt(const struct lowering *l, const struct copse_unit *unit, int n_units) {
+  const struct copse_schedule *s = l->b->schedule;
+  double message_us = fmin(copse_q_to_double(s->objective.alpha_us), COPSE_MESSAGE_US);
+  double links_us = copse_q_to_double(s->bound.time_per_GB) * (double)s->objective.bytes * 1e-3;
+  return !unit->reduce && l->units.in_order &&
+         message_us * copse_tree_children(unit->broadcast, unit->root) > links_us * n_units;
+}
+
+/* Where a root reads its own input, any of its workers may put to any child. */
+static copse_status spread_puts(struct lowering *l, struct copse_err *err) {
+  int *n_units; /* [n_ranks] that begin at each */
+  COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, n_units, err));
+  for (int u = 0; u < l->units.n_units; u++) n_units[l->units.units[u].root]++;
+  for (int u = 0; u < l->units.n_units; u++) {
+    const struct copse_unit *unit = &l->units.units[u];
+    struct part *part = &l->parts[BROADCAST][u];
+    if (!part->tree) continue;
+    int children = copse_tree_children(part->tree, unit->root);
+    part->ways = at_most(l->b->options.max_workers / n_units[unit->root], children);
+    if (part->ways < 1 || !is_dealt(l, unit, n_units[unit->root])) part->ways = 1;
+    COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, part->sender, err));
+    COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, part->read, err));
+  }
+  return COPSE_OK;
+}
+
 static copse_status make_parts(struct lowering *l, struct copse_err *err) {
   size_t n = (size_t)l->n_ranks;
   int *order;
@@ -147,7 +190,7 @@ static copse_status make_parts(struct lowering *l, struct copse_err *err) {
       if (p == BROADCAST) sort_children(part->tree, part->to_go, l->n_ranks);
     }
   }
-  return COPSE_OK;
+  return spread_puts(l, err);
 }
 
 /* Moves one after the other: up the deepest tree, and down. */
@@ -174,20 +217,35 @@ static int turn_of(const struct lowering *l, int phase, int u, int rank) {
   return -to_go;
 }
 
-/* A rank's roles in a phase, by unit. Returns how many. */
+/* Of a root's children in the tree's list, where those of a role begin; those of `ways` are all. */
+static int first_of_way(const struct part *part, int root, int way) {
+  return part->tree->first_child[root] + copse_tree_children(part->tree, root) * way / part->ways;
+}
+
+/* A rank's roles in a phase, by unit. Returns how many. A root whose puts are dealt keeps its own
+ * copy by a role without children, after all else. */
 static size_t list_roles(const struct lowering *l, int phase, int rank, struct copse_role *roles) {
   size_t n = 0;
-  for (int u = 0; u < l->units.n_units; u++)
-    if (has_role(l, phase, u, rank))
+  for (int u = 0; u < l->units.n_units; u++) {
+    const struct part *part = &l->parts[phase][u];
+    int root = l->units.units[u].root;
+    bool dealt = phase == BROADCAST && rank == root && part->ways > 1;
+    if (!has_role(l, phase, u, rank)) continue;
+    for (int w = 0; w <= (dealt ? part->ways : 0); w++) {
+      int first = dealt ? first_of_way(part, root, w) : part->tree->first_child[rank];
+      bool own = w == part->ways && dealt;
+      int end = !dealt || own ? part->tree->first_child[rank + 1] : first_of_way(part, root, w + 1);
       roles[n++] = (struct copse_role){
-          .cost = role_cost(l, phase, u, rank),
-          .worker = l->parts[phase][u].worker[rank],
+          .cost = role_cost(l, phase, u, rank, end - first),
+          .worker = dealt && !own ? part->sender[part->tree->children[first]] : part->worker[rank],
           .phase = phase,
-          .level = turn_of(l, phase, u, rank),
-          .turn = l->units.in_order ? 0 : (l->units.units[u].root - rank + l->n_ranks) % l->n_ranks,
+          .level = own ? OWN_COPY : turn_of(l, phase, u, rank),
+          .turn = l->units.in_order ? 0 : (root - rank + l->n_ranks) % l->n_ranks,
           .unit = u,
-          .first = l->parts[phase][u].tree->first_child[rank],
-          .end = l->parts[phase][u].tree->first_child[rank + 1]};
+          .first = first,
+          .end = end};
+    }
+  }
   return n;
 }
 
@@ -213,8 +271,6 @@ static struct effort phase_effort(const struct lowering *l, int phase, struct co
   return most;
 }
 
-static int at_most(int value, int most) { return value < most ? value : most; }
-
 /* Workers [first, first + count) of each rank for each phase. */
 static void split_workers(const struct effort effort[N_PHASES], int most, int first[N_PHASES],
                           int count[N_PHASES]) {
@@ -233,12 +289,25 @@ static void split_workers(const struct effort effort[N_PHASES], int most, int fi
   first[BROADCAST] = count[REDUCE];
 }
 
+/* Roles of the rank that has most when every child of a broadcast is one. */
+static size_t most_roles(const struct lowering *l) {
+  size_t most = 0;
+  for (int rank = 0; rank < l->n_ranks; rank++) {
+    size_t n = N_PHASES * (size_t)l->units.n_units;
+    for (int u = 0; u < l->units.n_units; u++)
+      if (l->parts[BROADCAST][u].tree)
+        n += 1 + (size_t)copse_tree_children(l->parts[BROADCAST][u].tree, rank);
+    if (n > most) most = n;
+  }
+  return most;
+}
+
 /* *balance: the busiest rank's work over what its workers could do in the time of the busiest. */
 static copse_status make_workers(struct lowering *l, double *balance, struct copse_err *err) {
   int first[N_PHASES], count[N_PHASES], max_workers = l->b->options.max_workers;
   struct effort effort[N_PHASES];
   double most = 0;
-  COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->units.n_units * N_PHASES, l->roles, err));
+  COPSE_DO(COPSE_ARRAY(&l->arena, most_roles(l), l->roles, err));
   COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks + 1, l->first_worker, err));
   for (int p = 0; p < N_PHASES; p++) effort[p] = phase_effort(l, p, l->roles);
   split_workers(effort, max_workers, first, count);
@@ -248,8 +317,13 @@ static copse_status make_workers(struct lowering *l, double *balance, struct cop
       size_t n = list_roles(l, p, rank, l->roles);
       COPSE_DO(copse_roles_deal(l->roles, n, first[p], count[p], &most, err));
       for (size_t i = 0; i < n; i++) {
-        l->parts[p][l->roles[i].unit].worker[rank] = l->roles[i].worker;
-        if (l->roles[i].worker >= n_workers) n_workers = l->roles[i].worker + 1;
+        const struct copse_role *role = &l->roles[i];
+        struct part *part = &l->parts[p][role->unit];
+        if (role->first == role->end || rank != l->units.units[role->unit].root || part->ways < 2)
+          part->worker[rank] = role->worker;
+        for (int k = role->first; k < role->end && part->sender; k++)
+          part->sender[part->tree->children[k]] = role->worker;
+        if (role->worker >= n_workers) n_workers = role->worker + 1;
       }
     }
     l->first_worker[rank + 1] = l->first_worker[rank] + n_workers;
@@ -291,10 +365,23 @@ static uint32_t add_channels(struct lowering *l, int phase, int u, bool to_paren
     if (parent < 0) continue;
     bool folded = !has_role(l, phase, u, parent); /* part of its reduction */
     uint32_t above = worker_of(l, folded ? REDUCE : phase, u, parent);
+    if (part->sender && !folded) above = (uint32_t)(l->first_worker[parent] + part->sender[child]);
     uint32_t below = worker_of(l, phase, u, child);
     copse_build_channel(l->b, to_parent ? below : above, to_parent ? above : below);
   }
   return first;
+}
+
+/* From the workers among which a root's puts are dealt to the one that keeps its own copy. */
+static void add_readers(struct lowering *l, int u) {
+  const struct part *part = &l->parts[BROADCAST][u];
+  int root = l->units.units[u].root, first = l->first_worker[root];
+  for (int w = 1; w <= part->ways && part->ways > 1; w++) {
+    int child = part->tree->children[first_of_way(part, root, w) - 1];
+    if (part->sender[child] != part->worker[root])
+      part->read[child] = 1 + copse_build_channel(l->b, (uint32_t)(first + part->sender[child]),
+                                                  (uint32_t)(first + part->worker[root]));
+  }
 }
 
 static void make_channels(struct lowering *l) {
@@ -307,6 +394,7 @@ static void make_channels(struct lowering *l) {
     if (!broadcast->tree) continue;
     broadcast->data = add_channels(l, BROADCAST, u, false);
     if (l->handshake) broadcast->back = add_channels(l, BROADCAST, u, true);
+    add_readers(l, u);
   }
 }
 
@@ -408,7 +496,7 @@ static void notify_children(struct lowering *l, int u, int first, int end) {
 static void add_puts(struct lowering *l, int u, int rank, int from, int end) {
   const struct copse_unit_tree *tree = l->parts[BROADCAST][u].tree;
   bool source = rank == l->units.units[u].root && !l->units.units[u].reduce;
-  bool own = source && from == tree->first_child[rank];
+  bool own = source && l->parts[BROADCAST][u].ways == 1 && from == tree->first_child[rank];
   for (bool keep = own; from < end || keep; keep = false) { /* keep: the root's own copy, once */
     int upto = end - from > CHILDREN_PER_MOVE ? from + CHILDREN_PER_MOVE : end;
     uint32_t first = l->b->header.n_operands;
@@ -424,7 +512,7 @@ static void add_puts(struct lowering *l, int u, int rank, int from, int end) {
 }
 
 /* Broadcast of a role's unit at `rank`, to its children there: the data goes from parent to child.
- * The first of the unit's roles waits for them; all are one worker's. */
+ * The first of the unit's roles waits for them; all are one worker's, but at a root. */
 static void add_broadcast(struct lowering *l, const struct copse_role *role, int rank) {
   int u = role->unit;
   const struct part *part = &l->parts[BROADCAST][u];
@@ -435,6 +523,22 @@ static void add_broadcast(struct lowering *l, const struct copse_role *role, int
                      channel_of(l, u, part->back, part->tree->children[i]));
   add_puts(l, u, rank, role->first, role->end);
   notify_children(l, u, role->first, role->end);
+  if (rank != l->units.units[u].root || role->first == role->end) return;
+  uint32_t read = part->read[part->tree->children[role->end - 1]];
+  if (read > 0) copse_build_signal(l->b, COPSE_WHEN_ALWAYS, read - 1);
+}
+
+/* The root's own copy of what several of its workers put, once they have read it. */
+static void add_own(struct lowering *l, int u, int rank) {
+  const struct part *part = &l->parts[BROADCAST][u];
+  for (int w = 1; w <= part->ways; w++) {
+    uint32_t read = part->read[part->tree->children[first_of_way(part, rank, w) - 1]];
+    if (read > 0) copse_build_wait(l->b, COPSE_WHEN_ALWAYS, read - 1);
+  }
+  uint32_t first = l->b->header.n_operands;
+  add_input(l, u, rank);
+  add_output(l, u, rank);
+  copse_build_move(l->b, u, first, 1, 0);
 }
 
 /* The root of both phases: the sum goes out and down. */
@@ -485,8 +589,12 @@ static void add_worker(struct lowering *l, int rank, const struct copse_role *ro
   uint32_t first_op = l->b->header.n_ops;
   for (size_t i = 0; i < n; i++)
     if (is_first_of_unit(l, &roles[i], rank)) add_entered(l, roles[i].phase, roles[i].unit, rank);
-  for (size_t i = 0; i < n; i++)
-    (roles[i].phase == REDUCE ? add_reduce : add_broadcast)(l, &roles[i], rank);
+  for (size_t i = 0; i < n; i++) {
+    if (roles[i].level == OWN_COPY)
+      add_own(l, roles[i].unit, rank);
+    else
+      (roles[i].phase == REDUCE ? add_reduce : add_broadcast)(l, &roles[i], rank);
+  }
   copse_build_worker(l->b, rank, first_op);
 }
 
@@ -508,19 +616,6 @@ static size_t split_roles(const struct lowering *l, struct copse_role *roles, si
     }
   }
   return all;
-}
-
-/* Roles of the rank that has most when every child of a broadcast is one. */
-static size_t most_roles(const struct lowering *l) {
-  size_t most = 0;
-  for (int rank = 0; rank < l->n_ranks; rank++) {
-    size_t n = N_PHASES * (size_t)l->units.n_units;
-    for (int u = 0; u < l->units.n_units; u++)
-      if (l->parts[BROADCAST][u].tree)
-        n += (size_t)copse_tree_children(l->parts[BROADCAST][u].tree, rank);
-    if (n > most) most = n;
-  }
-  return most;
 }
 
 static void make_ops(struct lowering *l) {

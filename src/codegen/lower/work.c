@@ -322,7 +322,7 @@ copse_status copse_units_make(struct copse_arena *arena, const struct copse_sche
 
 COPSE_ORDER(compare_roles, struct copse_role,
             COPSE_UP(rank) ?: COPSE_UP(worker) ?: COPSE_UP(phase) ?: COPSE_UP(level) ?:
-            COPSE_UP(turn) ?: COPSE_UP(unit))
+            COPSE_UP(turn) ?: COPSE_UP(unit) ?: COPSE_UP(first))
 
 void copse_roles_sort(struct copse_role *roles, size_t n) { COPSE_SORT(roles, n, compare_roles); }
 
@@ -332,7 +332,8 @@ size_t copse_roles_of_worker(const struct copse_role *roles, size_t n) {
   return i;
 }
 
-COPSE_ORDER(larger_first, struct copse_role, COPSE_DOWN(cost) ?: COPSE_UP(phase) ?: COPSE_UP(unit))
+COPSE_ORDER(larger_first, struct copse_role,
+            COPSE_DOWN(cost) ?: COPSE_UP(phase) ?: COPSE_UP(unit) ?: COPSE_UP(first))
 
 copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int n_workers,
                               double *most, struct copse_err *err) {

@@ -190,13 +190,14 @@ static int count_puts(const struct copse_plan *plan, uint32_t rank,
   return puts;
 }
 
-static void run_in_place(const struct copse_plan *plan, enum copse_backend backend) {
+static void run_in_place(const struct copse_plan *plan, copse_collective c,
+                         enum copse_backend backend) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_exec *exec;
   struct copse_buffers buffers;
-  const struct copse_data data = {.collective = COPSE_BROADCAST,
+  const struct copse_data data = {.collective = c,
                                   .n_ranks = plan->header.n_ranks,
-                                  .root = 0,
+                                  .root = c == COPSE_BROADCAST ? 0 : -1,
                                   .count = 1001,
                                   .type = COPSE_INT32,
                                   .redop = COPSE_SUM,
@@ -234,8 +235,8 @@ START_TEST(a_root_deals_its_puts_to_all_its_workers) {
     puts += own;
   }
   ck_assert_int_eq(puts, 8);
-  run_in_place(plan, COPSE_BACKEND_CPU);
-  run_in_place(plan, COPSE_BACKEND_THREADS);
+  run_in_place(plan, COPSE_BROADCAST, COPSE_BACKEND_CPU);
+  run_in_place(plan, COPSE_BROADCAST, COPSE_BACKEND_THREADS);
   for (uint32_t i = 1; i < plan->header.n_ops; i++) { /* the copy before the wait for who reads */
     struct copse_plan_op *op = (struct copse_plan_op *)&plan->ops[i], wait = op[-1];
     if (wait.kind != COPSE_OP_WAIT || wait.when != COPSE_WHEN_ALWAYS || op->kind != COPSE_OP_MOVE)
@@ -250,6 +251,54 @@ START_TEST(a_root_deals_its_puts_to_all_its_workers) {
   ck_assert_int_eq(puts, workers[_i] > 1 ? 0 : 8);
   copse_plan_free(plan);
   copse_schedule_free(schedule);
+}
+END_TEST
+
+/* The same of a sum, which must be there before it is put. */
+START_TEST(a_root_deals_the_puts_of_its_sum) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_proof_report report;
+  struct copse_plan *plan;
+  struct copse_schedule *schedule = copse_test_star(9, COPSE_BROADCAST);
+  struct copse_schedule *up = copse_test_star(9, COPSE_REDUCE);
+  const struct copse_schedule_tree both[] = {up->trees[0], schedule->trees[0]};
+  schedule->collective = COPSE_ALLREDUCE;
+  schedule->root = -1;
+  schedule->trees = both;
+  schedule->n_trees = 2;
+  struct copse_lower_options lower = {.max_workers = 10};
+  schedule->objective = (struct copse_schedule_objective){
+      .bytes = 1 << 10, .chunks = 1, .far_first = _i, .alpha_us = {2, 1}};
+  ASSERT_OK(copse_lower_schedule(schedule, &lower, &plan, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
+  const struct copse_plan_rank *root = &plan->ranks[0];
+  int puts = 0, others = 0;
+  for (uint32_t w = root->first_worker; w < root->first_worker + root->n_workers; w++) {
+    int own = count_puts(plan, 0, &plan->workers[w]);
+    ck_assert_int_le(own, 2);
+    puts += own;
+    others += own > 0;
+  }
+  ck_assert_int_eq(puts, 8);
+  ck_assert_int_gt(others, 3);
+  run_in_place(plan, COPSE_ALLREDUCE, COPSE_BACKEND_CPU);
+  run_in_place(plan, COPSE_ALLREDUCE, COPSE_BACKEND_THREADS);
+  for (uint32_t i = 0; i + 1 < plan->header.n_ops && puts > 0; i++) { /* a put before its wait */
+    struct copse_plan_op *op = (struct copse_plan_op *)&plan->ops[i], wait = *op;
+    if (op->kind != COPSE_OP_WAIT || op[1].kind != COPSE_OP_MOVE) continue;
+    const struct copse_plan_channel *channel = &plan->channels[op->channel];
+    if (plan->workers[channel->src_worker].rank != 0 ||
+        plan->workers[channel->dst_worker].rank != 0)
+      continue;
+    *op = op[1];
+    op[1] = wait;
+    ck_assert_int_eq(copse_prove_plan(plan, "plan", &report, &err), COPSE_REFUTED);
+    puts = 0;
+  }
+  ck_assert_int_eq(puts, 0);
+  copse_plan_free(plan);
+  copse_schedule_free(schedule);
+  copse_schedule_free(up);
 }
 END_TEST
 
@@ -328,6 +377,7 @@ int main(void) {
   tcase_add_test(tc, a_missing_block_is_missed_only_if_it_has_elements);
   tcase_add_test(tc, more_children_than_a_move_has_operands_take_several);
   tcase_add_loop_test(tc, a_root_deals_its_puts_to_all_its_workers, 0, 3);
+  tcase_add_loop_test(tc, a_root_deals_the_puts_of_its_sum, 0, 2);
   tcase_add_test(tc, pieces_tile_every_block_for_any_count);
   tcase_add_test(tc, options_out_of_range_are_refused);
   tcase_add_test(tc, the_same_schedule_gives_the_same_bytes);

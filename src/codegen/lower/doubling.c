@@ -23,6 +23,7 @@
 #include "base/graph.h"
 #include "codegen/lower/plan_build.h"
 #include "codegen/lower/policy.h"
+#include "codegen/lower/work.h"
 
 /* One edge of a tree for one unit: data into a region of `dst`, and back that it may come. */
 struct hop {
@@ -348,4 +349,147 @@ copse_status copse_lower_one_hop(struct copse_plan_build *b) {
   COPSE_DO(check_pairs(s, &l.arena, b->err));
   COPSE_DO(make_stars(&l, b->err));
   return lower(&l);
+}
+
+/* ---- by a switch that copies and adds ---------------------------------------------------- */
+
+/*
+ * An allreduce of ranks at one switch that copies and adds (NVLink SHARP), in operations for the group
+ * of all ranks (plan_abi.h). A unit is a part of a root's share. Its workers, one at each rank:
+ *
+ *   rank                                          root
+ *     input -> own slot `in`                        input -> own slot `in`
+ *     signal ------------------------------------>  wait for all
+ *                                                   sum of all ranks' `in` -> all ranks' `out`, final
+ *     wait <--------------------------------------  signal all
+ *     own slot `out` -> output                      own slot `out` -> output
+ *
+ * No credits are needed: the root's signal also says that `in` was read, the rank's next one that `out`
+ * was. A worker does the first step of all its units before the second of any, chunk by chunk, so
+ * operations wait for smaller (chunk, step) alone and no ring of waits can close.
+ */
+struct group_unit {
+  int root, piece;
+  uint32_t *up, *down; /* [n_ranks] channels to and from the root; none of the root's own */
+};
+
+struct group_lowering {
+  struct copse_plan_build *b;
+  int n_ranks, n_workers, n_units;
+  struct group_unit *units;
+  struct copse_arena arena;
+};
+
+/* A rank's regions: `in` and `out` of each unit. */
+static uint32_t group_region(const struct group_lowering *l, int rank, int u, bool out) {
+  return (uint32_t)(2 * (rank * l->n_units + u) + out);
+}
+
+/* The root's share of the block: what it broadcasts, which is what it has reduced. */
+static copse_status group_share(const struct copse_schedule *s, int root, struct copse_q *share,
+                                struct copse_err *err) {
+  *share = COPSE_Q_ZERO;
+  for (int t = 0; t < s->n_trees; t++)
+    if (s->trees[t].root == root && s->trees[t].phase == COPSE_PHASE_BROADCAST)
+      COPSE_DO(copse_q_add(*share, s->trees[t].weight, share, err));
+  return COPSE_OK;
+}
+
+static copse_status group_units(struct group_lowering *l) {
+  struct copse_plan_build *b = l->b;
+  const int n = l->n_ranks, asked = b->options.instances;
+  const int parts = asked != COPSE_LOWER_AUTO ? asked : (b->options.max_workers + n - 1) / n;
+  struct copse_q at = COPSE_Q_ZERO, width;
+  COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)n * (size_t)parts, l->units, b->err));
+  for (int root = 0; root < n; root++) {
+    COPSE_DO(group_share(b->schedule, root, &width, b->err));
+    if (copse_q_eq(width, COPSE_Q_ZERO)) continue;
+    COPSE_DO(copse_q_div(width, (struct copse_q){parts, 1}, &width, b->err));
+    for (int p = 0; p < parts; p++) {
+      struct group_unit *unit = &l->units[l->n_units++];
+      struct copse_q lo = at;
+      COPSE_DO(copse_q_add(at, width, &at, b->err));
+      COPSE_DO(COPSE_ARRAYS(&l->arena, (size_t)n, uint32_t, b->err, &unit->up, &unit->down));
+      unit->root = root;
+      unit->piece = (int)copse_build_piece(b, lo, at, 0);
+    }
+  }
+  l->n_workers = copse_smaller(l->n_units, b->options.max_workers);
+  return COPSE_OK;
+}
+
+static void group_tables(struct group_lowering *l) {
+  for (int rank = 0; rank < l->n_ranks; rank++)
+    for (int u = 0; u < l->n_units; u++)
+      for (int k = 0; k < 2; k++) copse_build_slots(l->b, rank, l->units[u].piece);
+  for (int u = 0; u < l->n_units; u++)
+    for (int rank = 0; rank < l->n_ranks; rank++) {
+      struct group_unit *unit = &l->units[u];
+      uint32_t own = (uint32_t)(rank * l->n_workers + u % l->n_workers);
+      uint32_t root = (uint32_t)(unit->root * l->n_workers + u % l->n_workers);
+      if (rank == unit->root) continue;
+      unit->up[rank] = copse_build_channel(l->b, own, root);
+      unit->down[rank] = copse_build_channel(l->b, root, own);
+    }
+}
+
+/* One operand to one: to or from a slot of the rank's own. */
+static void group_copy(const struct group_lowering *l, int rank, int u, bool out) {
+  uint32_t operand = l->b->header.n_operands;
+  if (!out) copse_build_block(l->b, rank, COPSE_BUFFER_INPUT, 0);
+  copse_build_operand(l->b, rank, COPSE_BUFFER_SCRATCH, group_region(l, rank, u, out));
+  if (out) copse_build_block(l->b, rank, COPSE_BUFFER_OUTPUT, 0);
+  copse_build_move(l->b, l->units[u].piece, operand, 1, 0);
+}
+
+static void group_sum(const struct group_lowering *l, int u) {
+  const struct group_unit *unit = &l->units[u];
+  uint32_t operand = l->b->header.n_operands;
+  for (int r = 0; r < l->n_ranks; r++)
+    if (r != unit->root) copse_build_wait(l->b, COPSE_WHEN_ALWAYS, unit->up[r]);
+  for (int k = 0; k < 2; k++)
+    for (int r = 0; r < l->n_ranks; r++)
+      copse_build_operand(l->b, r, COPSE_BUFFER_SCRATCH, group_region(l, r, u, k > 0));
+  copse_build_move(l->b, unit->piece, operand, l->n_ranks,
+                   COPSE_MOVE_FINAL | COPSE_MOVE_REDUCE_LOAD | COPSE_MOVE_GROUP_STORE);
+  for (int r = 0; r < l->n_ranks; r++)
+    if (r != unit->root) copse_build_signal(l->b, COPSE_WHEN_ALWAYS, unit->down[r]);
+}
+
+static void group_worker(const struct group_lowering *l, int rank, int worker) {
+  const uint32_t first_op = l->b->header.n_ops;
+  for (int u = worker; u < l->n_units; u += l->n_workers) {
+    group_copy(l, rank, u, false);
+    if (rank != l->units[u].root) copse_build_signal(l->b, COPSE_WHEN_ALWAYS, l->units[u].up[rank]);
+  }
+  for (int u = worker; u < l->n_units; u += l->n_workers)
+    if (rank == l->units[u].root) group_sum(l, u);
+  for (int u = worker; u < l->n_units; u += l->n_workers) {
+    if (rank != l->units[u].root) copse_build_wait(l->b, COPSE_WHEN_ALWAYS, l->units[u].down[rank]);
+    group_copy(l, rank, u, true);
+  }
+  copse_build_worker(l->b, rank, first_op);
+}
+
+static void group_release(struct group_lowering *l) { copse_arena_free(&l->arena); }
+
+copse_status copse_lower_multicast(struct copse_plan_build *b) {
+  const struct copse_schedule *s = b->schedule;
+  COPSE_AT_END(group_release) struct group_lowering l = {.b = b, .n_ranks = s->n_ranks};
+  if (!copse_schedule_is_group(s))
+    return copse_fail(b->err, COPSE_UNSUPPORTED,
+                      "the schedule counts on '%s' to %s for its time, and a plan can ask that of "
+                      "switches only where each tree is one hop of all ranks by a switch that does "
+                      "both; solve without --in-network for one that is sent as it says",
+                      s->nodes[s->n_copying > 0 ? s->copying[0] : s->adding[0]],
+                      s->n_copying > 0 ? "copy" : "add");
+  if (s->n_ranks > (int)COPSE_MOVE_MAX_OPERANDS)
+    return copse_fail(b->err, COPSE_UNSUPPORTED, "a group of %d ranks, an operation has room for %d",
+                      s->n_ranks, (int)COPSE_MOVE_MAX_OPERANDS);
+  COPSE_DO(group_units(&l));
+  group_tables(&l);
+  copse_build_levels(b, 2);
+  for (int rank = 0; rank < l.n_ranks; rank++)
+    for (int w = 0; w < l.n_workers; w++) group_worker(&l, rank, w);
+  return COPSE_OK;
 }

@@ -28,9 +28,10 @@
  * and writes. Each rank deals its roles to its workers. Reductions and broadcasts that are passed
  * on have workers of their own, in proportion to what they move: a worker of both would wait for
  * its own chunk to come back before it sent the next. A role that only waits for the end of a
- * broadcast is done by any worker, beside others. In a schedule for one size a root that reads its
- * input deals its puts to all its workers, since each message keeps one busy. Its own copy, which
- * in place is what they read, comes when they all have, by signals within the rank.
+ * broadcast is done by any worker, beside others. In a schedule for one size a root deals small
+ * puts to all its workers, since each message keeps one busy. Signals within the rank say that a
+ * sum is there to be put, or that the input was read, for the root's own copy, which in place lies
+ * there.
  *
  * Order, and why nothing deadlocks. Within a chunk a worker goes by phase and level: the distance
  * from the leaves in a reduction, from the root in a broadcast. An operation at (chunk, phase,
@@ -65,8 +66,10 @@ struct part {
   int *worker;   /* [n_ranks] among the rank's workers */
   int ways;    /* roles that the root's puts are dealt to; 1: one, which also keeps its own copy */
   int *sender; /* [n_ranks] the parent's worker that puts to this rank */
-  uint32_t *read; /* [n_ranks] where ways > 1, of the last child of each: what the root's own copy,
-                     which in place lies where the others read, waits for; 0: its worker's own */
+  uint32_t *local; /* [n_ranks] where ways > 1, channels within the root, + 1, 0: none, for it is
+                      one worker. Of the last child of each role: that it was read, for the root's
+                      own copy, which in place lies there. Where the root sums up, of the first
+                      child: that the sum is there. */
   uint32_t data; /* channel of the edge to the first rank that is no root; see edge_slot */
   uint32_t back; /* entered and credit, against the data; unused without handshake */
 };
@@ -101,6 +104,18 @@ static bool only_waits(const struct lowering *l, int phase, int u, int rank) {
          copse_tree_children(l->parts[phase][u].tree, rank) == 0;
 }
 
+/* Of a root's children in the tree's list, where those of a role begin; those of `ways` are all. */
+static int first_of_way(const struct part *part, int root, int way) {
+  return part->tree->first_child[root] + copse_tree_children(part->tree, root) * way / part->ways;
+}
+
+/* Children that the root of both phases puts to in the operation that sums up. */
+static int count_folded(const struct lowering *l, int u) {
+  const struct part *down = &l->parts[BROADCAST][u];
+  int root = l->units.units[u].root;
+  return down->tree ? first_of_way(down, root, 1) - down->tree->first_child[root] : 0;
+}
+
 /* Pieces read and written, with so many of the rank's children. */
 static double role_cost(const struct lowering *l, int phase, int u, int rank, int children) {
   const struct copse_unit *unit = &l->units.units[u];
@@ -108,7 +123,7 @@ static double role_cost(const struct lowering *l, int phase, int u, int rank, in
   bool sends_on = phase == REDUCE && rank == unit->root && unit->broadcast;
   bool keeps = l->parts[phase][u].ways == 1 || children == 0;
   if (phase == REDUCE || (rank == unit->root && keeps)) operands++; /* or the root's own copy */
-  if (sends_on) operands += copse_tree_children(unit->broadcast, rank);
+  if (sends_on) operands += count_folded(l, u);
   if (only_waits(l, phase, u, rank)) operands = COPSE_POLICY_WAIT;
   return operands * copse_width(unit);
 }
@@ -148,11 +163,15 @@ static bool is_dealt(const struct lowering *l, const struct copse_unit *unit, in
   const struct copse_schedule *s = l->b->schedule;
   double message_us = fmin(copse_q_to_double(s->objective.alpha_us), COPSE_MESSAGE_US);
   double links_us = copse_q_to_double(s->bound.time_per_GB) * (double)s->objective.bytes * 1e-3;
-  return !unit->reduce && l->units.in_order &&
-         message_us * copse_tree_children(unit->broadcast, unit->root) > links_us * n_units;
+  int messages = copse_tree_children(unit->broadcast, unit->root);
+  if (unit->reduce) { /* for a message alone: an allreduce's bound may be replaced in the end */
+    links_us = (double)s->objective.bytes / l->n_ranks / COPSE_POLICY_DEALT_RATE;
+    messages = 1;
+  }
+  return l->units.in_order && message_us * messages > links_us * n_units;
 }
 
-/* Where a root reads its own input, any of its workers may put to any child. */
+/* Any of a root's workers may put to any child: what it reads is its input, or the sum. */
 static copse_status spread_puts(struct lowering *l, struct copse_err *err) {
   int *n_units; /* [n_ranks] that begin at each */
   COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, n_units, err));
@@ -165,7 +184,8 @@ static copse_status spread_puts(struct lowering *l, struct copse_err *err) {
     part->ways = at_most(l->b->options.max_workers / n_units[unit->root], children);
     if (part->ways < 1 || !is_dealt(l, unit, n_units[unit->root])) part->ways = 1;
     COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, part->sender, err));
-    COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, part->read, err));
+    COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, part->local, err));
+    for (int r = 0; r < l->n_ranks; r++) part->sender[r] = -1;
   }
   return COPSE_OK;
 }
@@ -217,11 +237,6 @@ static int turn_of(const struct lowering *l, int phase, int u, int rank) {
   return -to_go;
 }
 
-/* Of a root's children in the tree's list, where those of a role begin; those of `ways` are all. */
-static int first_of_way(const struct part *part, int root, int way) {
-  return part->tree->first_child[root] + copse_tree_children(part->tree, root) * way / part->ways;
-}
-
 /* A rank's roles in a phase, by unit. Returns how many. A root whose puts are dealt keeps its own
  * copy by a role without children, after all else. */
 static size_t list_roles(const struct lowering *l, int phase, int rank, struct copse_role *roles) {
@@ -230,10 +245,11 @@ static size_t list_roles(const struct lowering *l, int phase, int rank, struct c
     const struct part *part = &l->parts[phase][u];
     int root = l->units.units[u].root;
     bool dealt = phase == BROADCAST && rank == root && part->ways > 1;
-    if (!has_role(l, phase, u, rank)) continue;
-    for (int w = 0; w <= (dealt ? part->ways : 0); w++) {
+    int folds = dealt && l->units.units[u].reduce, ways = dealt ? part->ways : 1;
+    if (!has_role(l, phase, u, rank) && !folds) continue;
+    for (int w = folds; w < ways + (dealt && !folds); w++) {
       int first = dealt ? first_of_way(part, root, w) : part->tree->first_child[rank];
-      bool own = w == part->ways && dealt;
+      bool own = w == ways;
       int end = !dealt || own ? part->tree->first_child[rank + 1] : first_of_way(part, root, w + 1);
       roles[n++] = (struct copse_role){
           .cost = role_cost(l, phase, u, rank, end - first),
@@ -365,22 +381,28 @@ static uint32_t add_channels(struct lowering *l, int phase, int u, bool to_paren
     if (parent < 0) continue;
     bool folded = !has_role(l, phase, u, parent); /* part of its reduction */
     uint32_t above = worker_of(l, folded ? REDUCE : phase, u, parent);
-    if (part->sender && !folded) above = (uint32_t)(l->first_worker[parent] + part->sender[child]);
+    if (part->sender && part->sender[child] >= 0)
+      above = (uint32_t)(l->first_worker[parent] + part->sender[child]);
     uint32_t below = worker_of(l, phase, u, child);
     copse_build_channel(l->b, to_parent ? below : above, to_parent ? above : below);
   }
   return first;
 }
 
-/* From the workers among which a root's puts are dealt to the one that keeps its own copy. */
-static void add_readers(struct lowering *l, int u) {
+/* Within a root whose puts are dealt: from who puts to who keeps its own copy, or from who sums up
+ * to who puts. */
+static void add_locals(struct lowering *l, int u) {
   const struct part *part = &l->parts[BROADCAST][u];
-  int root = l->units.units[u].root, first = l->first_worker[root];
-  for (int w = 1; w <= part->ways && part->ways > 1; w++) {
-    int child = part->tree->children[first_of_way(part, root, w) - 1];
-    if (part->sender[child] != part->worker[root])
-      part->read[child] = 1 + copse_build_channel(l->b, (uint32_t)(first + part->sender[child]),
-                                                  (uint32_t)(first + part->worker[root]));
+  int root = l->units.units[u].root, ways = part->ways;
+  bool sums = l->units.units[u].reduce;
+  uint32_t other = worker_of(l, sums ? REDUCE : BROADCAST, u, root);
+  for (int w = sums; w < ways && ways > 1; w++) {
+    int child =
+        part->tree
+            ->children[sums ? first_of_way(part, root, w) : first_of_way(part, root, w + 1) - 1];
+    uint32_t puts = (uint32_t)(l->first_worker[root] + part->sender[child]);
+    if (puts != other)
+      part->local[child] = 1 + copse_build_channel(l->b, sums ? other : puts, sums ? puts : other);
   }
 }
 
@@ -394,7 +416,7 @@ static void make_channels(struct lowering *l) {
     if (!broadcast->tree) continue;
     broadcast->data = add_channels(l, BROADCAST, u, false);
     if (l->handshake) broadcast->back = add_channels(l, BROADCAST, u, true);
-    add_readers(l, u);
+    add_locals(l, u);
   }
 }
 
@@ -521,18 +543,21 @@ static void add_broadcast(struct lowering *l, const struct copse_role *role, int
   for (int i = role->first; i < role->end && l->handshake; i++)
     copse_build_wait(l->b, COPSE_WHEN_FIRST,
                      channel_of(l, u, part->back, part->tree->children[i]));
+  bool root = rank == l->units.units[u].root && role->first < role->end,
+       sums = l->units.units[u].reduce;
+  uint32_t before = root && sums ? part->local[part->tree->children[role->first]] : 0;
+  uint32_t after = root && !sums ? part->local[part->tree->children[role->end - 1]] : 0;
+  if (before > 0) copse_build_wait(l->b, COPSE_WHEN_ALWAYS, before - 1);
   add_puts(l, u, rank, role->first, role->end);
   notify_children(l, u, role->first, role->end);
-  if (rank != l->units.units[u].root || role->first == role->end) return;
-  uint32_t read = part->read[part->tree->children[role->end - 1]];
-  if (read > 0) copse_build_signal(l->b, COPSE_WHEN_ALWAYS, read - 1);
+  if (after > 0) copse_build_signal(l->b, COPSE_WHEN_ALWAYS, after - 1);
 }
 
 /* The root's own copy of what several of its workers put, once they have read it. */
 static void add_own(struct lowering *l, int u, int rank) {
   const struct part *part = &l->parts[BROADCAST][u];
   for (int w = 1; w <= part->ways; w++) {
-    uint32_t read = part->read[part->tree->children[first_of_way(part, rank, w) - 1]];
+    uint32_t read = part->local[part->tree->children[first_of_way(part, rank, w) - 1]];
     if (read > 0) copse_build_wait(l->b, COPSE_WHEN_ALWAYS, read - 1);
   }
   uint32_t first = l->b->header.n_operands;
@@ -544,10 +569,15 @@ static void add_own(struct lowering *l, int u, int rank) {
 /* The root of both phases: the sum goes out and down. */
 static void add_root(struct lowering *l, int u, int rank) {
   const struct copse_unit_tree *down = l->units.units[u].broadcast;
-  int folded = down ? at_most(copse_tree_children(down, rank), CHILDREN_PER_MOVE) : 0;
+  const struct part *part = &l->parts[BROADCAST][u];
+  int folded = at_most(count_folded(l, u), CHILDREN_PER_MOVE);
   add_sum(l, u, rank, folded);
   if (!down) return;
-  int first = down->first_child[rank], end = down->first_child[rank + 1];
+  int first = down->first_child[rank], end = first + count_folded(l, u);
+  for (int w = 1; w < part->ways; w++) {
+    uint32_t local = part->local[down->children[first_of_way(part, rank, w)]];
+    if (local > 0) copse_build_signal(l->b, COPSE_WHEN_ALWAYS, local - 1);
+  }
   add_puts(l, u, rank, first + folded, end);
   notify_children(l, u, first, end);
 }
@@ -649,148 +679,5 @@ copse_status copse_lower_trees(struct copse_plan_build *b) {
     copse_build_piece(b, l.units.units[u].lo, l.units.units[u].hi, 0);
   COPSE_DO(COPSE_ARRAY(&l.arena, most_roles(&l), l.roles, b->err));
   make_ops(&l);
-  return COPSE_OK;
-}
-
-/* ---- by a switch that copies and adds ---------------------------------------------------- */
-
-/*
- * An allreduce of ranks at one switch that copies and adds (NVLink SHARP), in operations for the group
- * of all ranks (plan_abi.h). A unit is a part of a root's share. Its workers, one at each rank:
- *
- *   rank                                          root
- *     input -> own slot `in`                        input -> own slot `in`
- *     signal ------------------------------------>  wait for all
- *                                                   sum of all ranks' `in` -> all ranks' `out`, final
- *     wait <--------------------------------------  signal all
- *     own slot `out` -> output                      own slot `out` -> output
- *
- * No credits are needed: the root's signal also says that `in` was read, the rank's next one that `out`
- * was. A worker does the first step of all its units before the second of any, chunk by chunk, so
- * operations wait for smaller (chunk, step) alone and no ring of waits can close.
- */
-struct group_unit {
-  int root, piece;
-  uint32_t *up, *down; /* [n_ranks] channels to and from the root; none of the root's own */
-};
-
-struct group_lowering {
-  struct copse_plan_build *b;
-  int n_ranks, n_workers, n_units;
-  struct group_unit *units;
-  struct copse_arena arena;
-};
-
-/* A rank's regions: `in` and `out` of each unit. */
-static uint32_t group_region(const struct group_lowering *l, int rank, int u, bool out) {
-  return (uint32_t)(2 * (rank * l->n_units + u) + out);
-}
-
-/* The root's share of the block: what it broadcasts, which is what it has reduced. */
-static copse_status group_share(const struct copse_schedule *s, int root, struct copse_q *share,
-                                struct copse_err *err) {
-  *share = COPSE_Q_ZERO;
-  for (int t = 0; t < s->n_trees; t++)
-    if (s->trees[t].root == root && s->trees[t].phase == COPSE_PHASE_BROADCAST)
-      COPSE_DO(copse_q_add(*share, s->trees[t].weight, share, err));
-  return COPSE_OK;
-}
-
-static copse_status group_units(struct group_lowering *l) {
-  struct copse_plan_build *b = l->b;
-  const int n = l->n_ranks, asked = b->options.instances;
-  const int parts = asked != COPSE_LOWER_AUTO ? asked : (b->options.max_workers + n - 1) / n;
-  struct copse_q at = COPSE_Q_ZERO, width;
-  COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)n * (size_t)parts, l->units, b->err));
-  for (int root = 0; root < n; root++) {
-    COPSE_DO(group_share(b->schedule, root, &width, b->err));
-    if (copse_q_eq(width, COPSE_Q_ZERO)) continue;
-    COPSE_DO(copse_q_div(width, (struct copse_q){parts, 1}, &width, b->err));
-    for (int p = 0; p < parts; p++) {
-      struct group_unit *unit = &l->units[l->n_units++];
-      struct copse_q lo = at;
-      COPSE_DO(copse_q_add(at, width, &at, b->err));
-      COPSE_DO(COPSE_ARRAYS(&l->arena, (size_t)n, uint32_t, b->err, &unit->up, &unit->down));
-      unit->root = root;
-      unit->piece = (int)copse_build_piece(b, lo, at, 0);
-    }
-  }
-  l->n_workers = copse_smaller(l->n_units, b->options.max_workers);
-  return COPSE_OK;
-}
-
-static void group_tables(struct group_lowering *l) {
-  for (int rank = 0; rank < l->n_ranks; rank++)
-    for (int u = 0; u < l->n_units; u++)
-      for (int k = 0; k < 2; k++) copse_build_slots(l->b, rank, l->units[u].piece);
-  for (int u = 0; u < l->n_units; u++)
-    for (int rank = 0; rank < l->n_ranks; rank++) {
-      struct group_unit *unit = &l->units[u];
-      uint32_t own = (uint32_t)(rank * l->n_workers + u % l->n_workers);
-      uint32_t root = (uint32_t)(unit->root * l->n_workers + u % l->n_workers);
-      if (rank == unit->root) continue;
-      unit->up[rank] = copse_build_channel(l->b, own, root);
-      unit->down[rank] = copse_build_channel(l->b, root, own);
-    }
-}
-
-/* One operand to one: to or from a slot of the rank's own. */
-static void group_copy(const struct group_lowering *l, int rank, int u, bool out) {
-  uint32_t operand = l->b->header.n_operands;
-  if (!out) copse_build_block(l->b, rank, COPSE_BUFFER_INPUT, 0);
-  copse_build_operand(l->b, rank, COPSE_BUFFER_SCRATCH, group_region(l, rank, u, out));
-  if (out) copse_build_block(l->b, rank, COPSE_BUFFER_OUTPUT, 0);
-  copse_build_move(l->b, l->units[u].piece, operand, 1, 0);
-}
-
-static void group_sum(const struct group_lowering *l, int u) {
-  const struct group_unit *unit = &l->units[u];
-  uint32_t operand = l->b->header.n_operands;
-  for (int r = 0; r < l->n_ranks; r++)
-    if (r != unit->root) copse_build_wait(l->b, COPSE_WHEN_ALWAYS, unit->up[r]);
-  for (int k = 0; k < 2; k++)
-    for (int r = 0; r < l->n_ranks; r++)
-      copse_build_operand(l->b, r, COPSE_BUFFER_SCRATCH, group_region(l, r, u, k > 0));
-  copse_build_move(l->b, unit->piece, operand, l->n_ranks,
-                   COPSE_MOVE_FINAL | COPSE_MOVE_REDUCE_LOAD | COPSE_MOVE_GROUP_STORE);
-  for (int r = 0; r < l->n_ranks; r++)
-    if (r != unit->root) copse_build_signal(l->b, COPSE_WHEN_ALWAYS, unit->down[r]);
-}
-
-static void group_worker(const struct group_lowering *l, int rank, int worker) {
-  const uint32_t first_op = l->b->header.n_ops;
-  for (int u = worker; u < l->n_units; u += l->n_workers) {
-    group_copy(l, rank, u, false);
-    if (rank != l->units[u].root) copse_build_signal(l->b, COPSE_WHEN_ALWAYS, l->units[u].up[rank]);
-  }
-  for (int u = worker; u < l->n_units; u += l->n_workers)
-    if (rank == l->units[u].root) group_sum(l, u);
-  for (int u = worker; u < l->n_units; u += l->n_workers) {
-    if (rank != l->units[u].root) copse_build_wait(l->b, COPSE_WHEN_ALWAYS, l->units[u].down[rank]);
-    group_copy(l, rank, u, true);
-  }
-  copse_build_worker(l->b, rank, first_op);
-}
-
-static void group_release(struct group_lowering *l) { copse_arena_free(&l->arena); }
-
-copse_status copse_lower_multicast(struct copse_plan_build *b) {
-  const struct copse_schedule *s = b->schedule;
-  COPSE_AT_END(group_release) struct group_lowering l = {.b = b, .n_ranks = s->n_ranks};
-  if (!copse_schedule_is_group(s))
-    return copse_fail(b->err, COPSE_UNSUPPORTED,
-                      "the schedule counts on '%s' to %s for its time, and a plan can ask that of "
-                      "switches only where each tree is one hop of all ranks by a switch that does "
-                      "both; solve without --in-network for one that is sent as it says",
-                      s->nodes[s->n_copying > 0 ? s->copying[0] : s->adding[0]],
-                      s->n_copying > 0 ? "copy" : "add");
-  if (s->n_ranks > (int)COPSE_MOVE_MAX_OPERANDS)
-    return copse_fail(b->err, COPSE_UNSUPPORTED, "a group of %d ranks, an operation has room for %d",
-                      s->n_ranks, (int)COPSE_MOVE_MAX_OPERANDS);
-  COPSE_DO(group_units(&l));
-  group_tables(&l);
-  copse_build_levels(b, 2);
-  for (int rank = 0; rank < l.n_ranks; rank++)
-    for (int w = 0; w < l.n_workers; w++) group_worker(&l, rank, w);
   return COPSE_OK;
 }

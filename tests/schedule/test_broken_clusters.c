@@ -437,6 +437,32 @@ START_TEST(what_is_broken_alike_is_made_by_the_symmetries_left) {
 }
 END_TEST
 
+/* From so many ranks on as a repaired schedule would be, although nobody asked for it. */
+START_TEST(what_is_made_by_the_symmetries_left_is_compact) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *whole, *t;
+  struct copse_solve_seconds seconds;
+  struct copse_verify_report report;
+  struct copse_schedule *s;
+  const struct copse_fault fault = {"rail1", {0, 1}};
+  struct copse_solve_options options = {
+      .collective = COPSE_ALLGATHER, .root = -1, .label = "t.json"};
+  ASSERT_OK(copse_topology_synthetic("hosts:20 gpus:8@300 nics:8@25 rails", NULL, &whole, &err),
+            &err);
+  ASSERT_OK(copse_topology_break(whole, "t.json", &fault, 1, &t, &err), &err);
+  options.healthy = whole;
+  ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+  ck_assert_int_gt(s->n_rotations, 0);
+  ck_assert(!s->excepted);
+  ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
+  ck_assert(report.optimal);
+  check_listed(s, t);
+  copse_schedule_free(s);
+  copse_topology_free(t);
+  copse_topology_free(whole);
+}
+END_TEST
+
 /* The root sends to hundreds of hosts by the one NIC that is down: thousands of ranks around each
  * of them hang nowhere, too. And a host that has room for each tree once: one that enters it twice
  * to be lower takes another's. */
@@ -593,6 +619,7 @@ int main(void) {
   tcase_add_loop_test(tests, any_few_dead_parts_are_repaired, 0, 3);
   tcase_add_loop_test(tests, what_is_broken_alike_is_made_by_the_symmetries_left, 0,
                       sizeof alike / sizeof *alike);
+  tcase_add_test(tests, what_is_made_by_the_symmetries_left_is_compact);
   tcase_add_loop_test(tests, places_are_found_however_far_and_once_for_each_tree, 0, 2);
   tcase_add_loop_test(tests, hosts_of_linked_gpus_are_entered_anywhere, 0,
                       sizeof linked / sizeof *linked);

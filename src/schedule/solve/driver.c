@@ -261,8 +261,8 @@ static copse_status solve_phases(struct solving *b) {
   b->orbit_trees =
       b->symmetry.n > 0 && !b->options->bound_only && !b->options->in_network &&
       (b->options->compact || b->topology->n_ranks >= copse_trust_from(b->options->trust_from));
-  b->compact =
-      b->orbit_trees && (b->options->compact || b->topology->n_ranks > COPSE_COMPACT_RANKS);
+  b->compact = b->orbit_trees && (b->options->compact || b->alike_only ||
+                                  b->topology->n_ranks > COPSE_COMPACT_RANKS);
   COPSE_DO(solve_used_phases(b));
   if (b->orbit_trees && !all_orbit_trees(b)) { /* all phases have base roots, or none has */
     b->orbit_trees = b->compact = false;

@@ -102,8 +102,9 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
  * than so many times the trees. Measured on 31 sets of dead parts of eight fabrics, 256 to 1,024
  * ranks, and five clusters of the catalogue, which are as before: with 2 the one tree of a dead
  * NVSwitch enters hosts by each of eight NICs and is 64 or 84 instead of 7 or 8 hops high; five of
- * the others are 1 to 3 hops higher, three are one lower. */
-#define COPSE_SINGLE_NARROW_TIMES 16
+ * the others are 1 to 3 hops higher, three are one lower. With 16 those are the same, and DGX-2 on
+ * a fat tree without an NVSwitch is 32 instead of 8 hops high. */
+#define COPSE_SINGLE_NARROW_TIMES 64
 
 /* ---- orbit trees (trees/grow.c) ------------------------------------------------------------- */
 

@@ -124,12 +124,14 @@ END_TEST
 
 /* Without an NVSwitch a tree may enter each other host by all of its NICs; what has come into a
  * host goes on to other hosts all the same. Its height is then in the logarithm of the hosts. */
+/* Loop: fabrics. */
 START_TEST(the_one_tree_without_an_nvswitch_enters_hosts_once) {
+  static const char *const fabrics[] = {"hosts:20 gpus:8@300 nics:8@25 rails",
+                                        "hosts:20 gpus:16@300 nics:16@25 rails"};
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *whole, *t;
   const struct copse_fault fault = {"h2.nvswitch", {0, 1}};
-  ASSERT_OK(copse_topology_synthetic("hosts:20 gpus:8@300 nics:8@25 rails", NULL, &whole, &err),
-            &err);
+  ASSERT_OK(copse_topology_synthetic(fabrics[_i], NULL, &whole, &err), &err);
   ASSERT_OK(copse_topology_break(whole, "t.json", &fault, 1, &t, &err), &err);
   for (int reduce = 0; reduce < 2; reduce++) {
     struct copse_schedule *s = solve(t, reduce ? COPSE_REDUCE : COPSE_BROADCAST, 5, 0, false);
@@ -613,7 +615,7 @@ int main(void) {
   tcase_set_timeout(tests, 120);
   tcase_add_loop_test(tests, trust_reaches_the_careful_optimum_where_a_part_is_broken, 0, N_CASES);
   tcase_add_loop_test(tests, trees_of_one_root_over_physical_links_are_as_good, 0, N_CASES);
-  tcase_add_test(tests, the_one_tree_without_an_nvswitch_enters_hosts_once);
+  tcase_add_loop_test(tests, the_one_tree_without_an_nvswitch_enters_hosts_once, 0, 2);
   tcase_add_loop_test(tests, repaired_schedules_are_optimal_and_what_they_list_is_too, 0,
                       N_REPAIRED);
   tcase_add_loop_test(tests, any_few_dead_parts_are_repaired, 0, 3);

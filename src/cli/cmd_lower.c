@@ -138,7 +138,12 @@ struct fitting {
   const struct copse_msccl_options *options;
   const struct copse_schedule *given;
   struct copse_schedule *first; /* which the proposer needs to its end */
-  bool thin; /* at hand is one with fewer peers, and none that is known */
+  int peers;   /* of the one at hand, which has fewer of them, and is none that is known; 0: it has
+                * not
+                */
+  int workers; /* the least with which any fits, where that is asked for; 0: unknown */
+  bool only_counted; /* workers; no program is made */
+  bool is_its;       /* the topology at hand is the schedule's */
   char name[COPSE_PROPOSAL_NAME];
   struct copse_q time;
   double cost; /* of the best so far: seconds per GB, rounding included */
@@ -159,105 +164,152 @@ static bool wants_more(void *context, const char *name) {
   return !it->text || it->sum.more > 0 || copse_q_cmp(it->time, it->first->time_per_GB) > 0;
 }
 
-static copse_status try_program(void *context, struct copse_schedule *schedule, const char *name,
-                                struct copse_err *err) {
-  struct fitting *it = context;
+/* As many workers as there can be; 0: nobody asked for fewer. */
+static int limited_workers(const struct copse_msccl_options *o) {
+  int most = copse_msccl_default_blocks(o);
+  return o->max_blocks > 0 && o->max_blocks < most ? most : 0;
+}
+
+/* How many workers would do for one that does not fit. */
+static copse_status count_workers(struct fitting *it, const struct copse_schedule *schedule,
+                                  struct copse_err *err) {
+  int most = limited_workers(it->options), n;
+  if (it->workers > 0) most = it->workers - 1;
+  if (most <= it->options->max_blocks || most < it->peers) return COPSE_OK;
+  COPSE_DO(copse_msccl_least_blocks(schedule, it->options, most, &n, err));
+  if (n > 0) it->workers = n > it->peers ? n : it->peers;
+  return COPSE_OK;
+}
+
+static bool is_given(const struct fitting *it, const struct copse_schedule *s) {
+  return it->peers == 0 && s->n_trees == it->given->n_trees && s->n_flows == it->given->n_flows &&
+         s->k == it->given->k && copse_q_eq(s->time_per_GB, it->given->time_per_GB);
+}
+
+/* Keeps its program where it fits and is the fastest. */
+static copse_status try_program(struct fitting *it, const struct copse_schedule *schedule,
+                                const char *name, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) char *text = NULL;
   struct copse_msccl_summary sum;
   struct copse_err why = COPSE_ERR_INIT;
-  char *text = NULL;
   size_t size;
+  double cost = copse_q_to_double(schedule->time_per_GB);
   /* the one that is known not to fit is often made again */
-  bool known = !it->thin && schedule->n_trees == it->given->n_trees && schedule->n_flows == it->given->n_flows &&
-               schedule->k == it->given->k &&
-               copse_q_eq(schedule->time_per_GB, it->given->time_per_GB);
-  copse_status status = known ? COPSE_UNSUPPORTED
-                              : copse_lower_msccl(schedule, it->options, &text, &size, &sum, &why);
-  double cost =
-      status == COPSE_OK ? copse_q_to_double(schedule->time_per_GB) * (1 + sum.more) : INFINITY;
-  if (status == COPSE_OK && (!it->text || cost < it->cost)) {
-    free(it->text);
-    it->text = text;
-    it->size = size;
-    it->sum = sum;
-    it->cost = cost;
-    it->time = schedule->time_per_GB;
-    snprintf(it->name, sizeof it->name, "%s", name);
-    text = NULL;
-  }
-  free(text);
+  if (is_given(it, schedule) || (it->text && cost >= it->cost)) return COPSE_OK;
+  copse_status status = copse_lower_msccl(schedule, it->options, &text, &size, &sum, &why);
+  if (status == COPSE_UNSUPPORTED) return it->text ? COPSE_OK : count_workers(it, schedule, err);
+  if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+  cost *= 1 + sum.more;
+  if (it->text && cost >= it->cost) return COPSE_OK;
+  free(it->text);
+  it->text = text;
+  text = NULL;
+  it->size = size;
+  it->sum = sum;
+  it->cost = cost;
+  it->time = schedule->time_per_GB;
+  snprintf(it->name, sizeof it->name, "%s", name);
+  return COPSE_OK;
+}
+
+static copse_status take_proposal(void *context, struct copse_schedule *schedule, const char *name,
+                                  struct copse_err *err) {
+  struct fitting *it = context;
+  copse_status status = try_program(it, schedule, name, err);
   if (it->first)
     copse_schedule_free(schedule);
   else
     it->first = schedule;
-  if (status == COPSE_OK || status == COPSE_UNSUPPORTED) return COPSE_OK;
-  return copse_fail(err, status, "%s", why.text);
+  return status;
 }
 
-/* An alltoall of ranks with fewer peers: the most of them that fits. */
+static copse_status take_thinned(void *context, struct copse_schedule *schedule, int peers,
+                                 struct copse_err *err) {
+  struct fitting *it = context;
+  char name[COPSE_PROPOSAL_NAME];
+  it->peers = peers;
+  snprintf(name, sizeof name, "at most %d peers", peers);
+  copse_status status =
+      it->only_counted ? count_workers(it, schedule, err) : try_program(it, schedule, name, err);
+  copse_schedule_free(schedule);
+  return status;
+}
+
+/* An alltoall of ranks with fewer peers. */
 static copse_status try_thin(struct fitting *it, const struct copse_topology *topology,
                              struct copse_err *err) {
-  int blocks = it->options->max_blocks;
-  it->thin = true;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *base = NULL;
+  int most = limited_workers(it->options), blocks = it->options->max_blocks;
   if (blocks == 0) blocks = copse_msccl_default_blocks(it->options);
-  for (int most = blocks - 1; most > 0; most = most * 3 / 4) {
-    COPSE_AT_END(copse_free_at) char *text = NULL;
-    COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *thin = NULL;
-    char name[COPSE_PROPOSAL_NAME];
-    size_t size;
-    bool made;
-    COPSE_DO(copse_schedule_to_json(it->given, &text, &size, err));
-    COPSE_DO(copse_schedule_parse("schedule", text, size, &thin, err));
-    COPSE_DO(copse_schedule_place(thin, topology, err));
-    COPSE_DO(copse_alltoall_thin(thin, topology, most, &made, err));
-    if (!made) return COPSE_OK;
-    snprintf(name, sizeof name, "at most %d peers", most);
-    struct copse_schedule *given = thin;
-    const char *before = it->text;
-    thin = NULL;
-    COPSE_DO(try_program(it, given, name, err));
-    if (it->text != before) return COPSE_OK;
-  }
-  return COPSE_OK;
+  COPSE_DO(copse_schedule_borrow(it->given, &base, err));
+  COPSE_DO(copse_schedule_place(base, topology, err));
+  COPSE_DO(copse_alltoall_thin(base, topology, blocks, take_thinned, it, err));
+  it->only_counted = true;
+  if (it->text || most == 0) return COPSE_OK;
+  return copse_alltoall_thin(base, topology, most, take_thinned, it, err);
 }
 
-/* The fastest of fewer trees, rings and the like that fits, where the topology is known; w->err
- * has why the schedule does not, and keeps it where none does. */
+/* The fastest of fewer trees, rings and the like, where the topology is known to be the
+ * schedule's. */
 static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
   const struct copse_schedule *s = w->schedule;
   const struct copse_solve_options solve = {
       .collective = s->collective, .root = -1, .tolerance = COPSE_Q_ZERO, .progress = &w->progress};
-  struct copse_proposer proposer = {.solve = &solve, .context = it, .wants = wants_more, .take = try_program};
+  struct copse_proposer proposer = {
+      .solve = &solve, .context = it, .wants = wants_more, .take = take_proposal};
   struct copse_solve_seconds ignored;
-  struct copse_err found = COPSE_ERR_INIT, kept = w->err;
   char sha256[COPSE_SHA256_HEX];
-  w->err = found;
-  bool is_its = false;
-  copse_status status = load_topology(w);
-  if (status == COPSE_OK && w->topology) {
-    status = copse_topology_sha256(w->topology, sha256, &w->err);
-    is_its = status == COPSE_OK && strcmp(sha256, s->topology_sha256) == 0;
-    proposer.topology = w->topology;
-    if (is_its) status = copse_propose(&proposer, &ignored, &w->err);
-    if (is_its && status == COPSE_OK && s->collective == COPSE_ALLTOALL)
-      status = try_thin(it, w->topology, &w->err);
-  }
-  if (status == COPSE_OK && it->text) return COPSE_OK;
-  if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;
-  if (is_its) {
-    w->err = kept;
-    return COPSE_UNSUPPORTED;
-  }
-  w->err = found;
-  return copse_fail_at(&w->err, COPSE_UNSUPPORTED, w->place, 0,
-                       w->topology ? "%s; or name with -t the topology that it was made for, not "
-                                     "another, and lower looks for one that fits"
-                                   : "%s; or name its topology with -t, and lower looks for one "
-                                     "that fits",
-                       kept.text);
+  COPSE_DO(load_topology(w));
+  if (!w->topology) return COPSE_OK;
+  COPSE_DO(copse_topology_sha256(w->topology, sha256, &w->err));
+  it->is_its = strcmp(sha256, s->topology_sha256) == 0;
+  if (!it->is_its) return COPSE_OK;
+  proposer.topology = w->topology;
+  COPSE_DO(copse_propose(&proposer, &ignored, &w->err));
+  if (s->collective != COPSE_ALLTOALL || !wants_more(it, NULL)) return COPSE_OK;
+  return try_thin(it, w->topology, &w->err);
 }
 
-static bool may_be_another(const struct copse_schedule *s) {
-  return !copse_collective_rooted(s->collective) && !s->demand && !s->no_forward;
+/* Why there is none, and what to do. */
+static copse_status refuse(struct copse_cli_work *w, struct fitting *it, const char *why) {
+  const char *name = it->is_its    ? ""
+                     : w->topology ? "; or name with -t the topology that it was made for, not "
+                                     "another, and lower looks for one that fits"
+                                   : "; or name its topology with -t, and lower looks for one that "
+                                     "fits";
+  char advice[160];
+  it->peers = 0;
+  COPSE_DO(count_workers(it, w->schedule, &w->err));
+  if (it->workers > 0)
+    snprintf(advice, sizeof advice, "--workers %d fits", it->workers);
+  else
+    COPSE_DO(copse_msccl_advise(w->schedule, it->options, advice, sizeof advice, &w->err));
+  return copse_fail_at(&w->err, COPSE_UNSUPPORTED, w->place, 0, "%s; %s%s", why, advice, name);
+}
+
+/* The program of the schedule, or of one instead; *other has why. */
+static copse_status make_msccl(struct copse_cli_work *w, struct fitting *it,
+                               struct copse_msccl_summary *sum, struct copse_err *misfit) {
+  const struct copse_schedule *s = w->schedule;
+  copse_status status = copse_lower_msccl(s, it->options, &w->made, &w->made_size, sum, misfit);
+  if (status == COPSE_OK) return COPSE_OK;
+  bool none = copse_collective_rooted(s->collective) || s->demand;
+  if (status != COPSE_UNSUPPORTED || none) return copse_fail(&w->err, status, "%s", misfit->text);
+  if (s->no_forward)
+    it->is_its = true; /* no other will do */
+  else
+    status = find_fitting(w, it);
+  if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;
+  w->err = (struct copse_err)COPSE_ERR_INIT;
+  if (it->text) {
+    w->made = it->text;
+    w->made_size = it->size;
+    it->text = NULL;
+    *sum = it->sum;
+    return COPSE_OK;
+  }
+  if (s->n_copying + s->n_adding == 0) return refuse(w, it, misfit->text);
+  return copse_fail(&w->err, COPSE_UNSUPPORTED, "%s", misfit->text);
 }
 
 /* How much longer it takes than the schedule that was given, without rounding: per cent. */
@@ -273,24 +325,14 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   options.instances = o->lower.instances;
   struct copse_err misfit = COPSE_ERR_INIT;
   COPSE_AT_END(end_fitting) struct fitting other = {.options = &options, .given = w->schedule};
-  copse_status status =
-      copse_lower_msccl(w->schedule, &options, &w->made, &w->made_size, &sum, &w->err);
-  if (status == COPSE_UNSUPPORTED && may_be_another(w->schedule)) {
-    misfit = w->err; /* and what the user could do */
-    status = find_fitting(w, &other);
-  }
-  if (status != COPSE_OK) return status;
-  if (other.text) {
-    w->made = other.text;
-    w->made_size = other.size;
-    other.text = NULL;
-    sum = other.sum;
-    copse_note(&copse_cli_notes,
-               "the schedule does not fit MSCCL's limits (%.*s); written is \"%s\", the fastest "
-               "found for %s that does: %.3g %% slower for long messages, and short ones may lose more",
-               (int)strcspn(misfit.text, ";"), misfit.text, other.name, w->schedule->topology_name,
-               slower_percent(&other, w->schedule));
-  }
+  COPSE_DO(make_msccl(w, &other, &sum, &misfit));
+  if (other.name[0])
+    copse_note(
+        &copse_cli_notes,
+        "the schedule does not fit MSCCL's limits (%.*s); written is \"%s\", the fastest "
+        "found for %s that does: %.3g %% slower for long messages, and short ones may lose more",
+        (int)strcspn(misfit.text, ";"), misfit.text, other.name, w->schedule->topology_name,
+        slower_percent(&other, w->schedule));
   if (o->json) {
     copse_text_add(&w->text,
                    ", \"thread_blocks\": %d, \"channels\": %d, \"chunks\": %d, \"scratch\": %d, "

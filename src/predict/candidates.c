@@ -335,7 +335,7 @@ static copse_status adopt_one(struct copse_candidates *c, const struct copse_can
   struct copse_schedule *s;
   char name[COPSE_CANDIDATE_NAME];
   int before = c->n;
-  COPSE_DO(copse_proposal_borrow(from->schedule, &s, err));
+  COPSE_DO(copse_schedule_borrow(from->schedule, &s, err));
   copse_status status =
       copse_proposal_adopt(c->topology, way, c->options.routes, c->list[0].schedule, s, &why);
   if (status != COPSE_OK) copse_schedule_free(s);

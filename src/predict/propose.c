@@ -427,72 +427,31 @@ copse_status copse_proposal_check(const struct copse_topology *topology,
                     "the %s schedule fails verification: %s", name, why.text);
 }
 
-copse_status copse_proposal_borrow(const struct copse_schedule *from, struct copse_schedule **out,
-                                   struct copse_err *err) {
-  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
-  **out = *from;
-  (*out)->arena = (struct copse_arena){NULL};
-  return COPSE_OK;
-}
-
 /* ---- of another topology ------------------------------------------------------------------ */
 
+struct mending {
+  const struct copse_topology *t;
+  const struct copse_routes *routes;
+};
+
 /* Replaces a way between two ranks that is not there. */
-static copse_status mend_path(const struct copse_topology *t, const struct copse_routes *routes,
-                              struct copse_arena *arena, int src, int dst, const int **path,
-                              int *n_path, struct copse_err *err) {
+static copse_status mend_way(void *context, struct copse_arena *arena, int src, int dst,
+                             const int **path, int *n_path, struct copse_err *err) {
+  const struct mending *m = context;
   bool is_there = true;
   int n, *nodes;
   for (int i = 0; i + 1 < *n_path && is_there; i++)
     is_there = (*path)[i] >= 0 && (*path)[i + 1] >= 0 &&
-               copse_topology_find_link(t, (*path)[i], (*path)[i + 1]) >= 0;
+               copse_topology_find_link(m->t, (*path)[i], (*path)[i + 1]) >= 0;
   if (is_there) return COPSE_OK;
-  if (!routes) return copse_fail(err, COPSE_UNSUPPORTED, "too many pairs of ranks for routes");
-  const int *route = copse_route(routes, src, dst, &n);
-  if (!copse_route_is_hop(t, route, n))
+  if (!m->routes) return copse_fail(err, COPSE_UNSUPPORTED, "too many pairs of ranks for routes");
+  const int *route = copse_route(m->routes, src, dst, &n);
+  if (!copse_route_is_hop(m->t, route, n))
     return copse_fail(err, COPSE_UNSUPPORTED, "ranks between two ranks");
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n, nodes, err));
   memcpy(nodes, route, (size_t)n * sizeof *nodes);
   *path = nodes;
   *n_path = n;
-  return COPSE_OK;
-}
-
-static copse_status mend_trees(const struct copse_topology *t, const struct copse_routes *routes,
-                               struct copse_schedule *s, struct copse_err *err) {
-  struct copse_schedule_tree *trees;
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, trees, err));
-  for (int i = 0; i < s->n_trees; i++) {
-    struct copse_schedule_edge *edges;
-    trees[i] = s->trees[i];
-    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)trees[i].n_edges, edges, err));
-    for (int e = 0; e < trees[i].n_edges; e++) {
-      edges[e] = trees[i].edges[e];
-      COPSE_DO(mend_path(t, routes, &s->arena, edges[e].src, edges[e].dst, &edges[e].path,
-                         &edges[e].n_path, err));
-    }
-    trees[i].edges = edges;
-  }
-  s->trees = trees;
-  return COPSE_OK;
-}
-
-static copse_status mend_flows(const struct copse_topology *t, const struct copse_routes *routes,
-                               struct copse_schedule *s, struct copse_err *err) {
-  struct copse_schedule_flow *flows;
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_flows, flows, err));
-  for (int f = 0; f < s->n_flows; f++) {
-    struct copse_schedule_path *paths;
-    flows[f] = s->flows[f];
-    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)flows[f].n_paths, paths, err));
-    for (int p = 0; p < flows[f].n_paths; p++) {
-      paths[p] = flows[f].paths[p];
-      COPSE_DO(mend_path(t, routes, &s->arena, flows[f].src, flows[f].dst, &paths[p].nodes,
-                         &paths[p].n_nodes, err));
-    }
-    flows[f].paths = paths;
-  }
-  s->flows = flows;
   return COPSE_OK;
 }
 
@@ -524,8 +483,7 @@ static copse_status place_on(const struct copse_topology *t, const struct copse_
                              struct copse_err *err) {
   COPSE_DO(copse_schedule_place(s, t, err));
   COPSE_DO(copse_arena_text(&s->arena, t->name, &s->topology_name, err));
-  COPSE_DO(mend_trees(t, routes, s, err));
-  COPSE_DO(mend_flows(t, routes, s, err));
+  COPSE_DO(copse_schedule_change_ways(s, mend_way, &(struct mending){t, routes}, err));
   COPSE_DO(take_bound(t, like, s, err));
   return s->n_flows > 0 ? copse_flow_time(t, s->flows, s->n_flows, &s->time_per_GB, err)
                         : copse_tree_time(t, s->trees, (size_t)s->n_trees, &s->time_per_GB, err);
@@ -586,7 +544,7 @@ static copse_status solve(struct proposing *g, const struct copse_solve_options 
   const struct copse_topology *t = g->p->topology;
   struct copse_err why = COPSE_ERR_INIT;
   if (options == g->p->solve && g->p->solved)
-    return copse_proposal_borrow(g->p->solved, out, g->err);
+    return copse_schedule_borrow(g->p->solved, out, g->err);
   if (!g->balanced) {
     copse_status status = copse_solve_schedule(t, options, out, seconds, &why);
     if (status == COPSE_OK) return COPSE_OK;

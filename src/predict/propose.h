@@ -57,9 +57,6 @@ void copse_proposal_name_add(char *name, size_t size, const char *done, int copi
 /* Hops from the first send to the last, those of both phases of an allreduce. */
 int copse_proposal_hops(const struct copse_schedule *schedule);
 
-/* A copy that borrows what it was copied from, to be changed; the caller releases it first. */
-copse_status copse_proposal_borrow(const struct copse_schedule *from, struct copse_schedule **out,
-                                   struct copse_err *err) COPSE_CHECKED;
 /* As it is, on the fabric's own routes where it crosses what is not there, its trees mended. */
 enum copse_proposal_way {
   COPSE_PROPOSAL_AS_IT_IS,

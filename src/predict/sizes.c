@@ -747,7 +747,7 @@ static copse_status take_all(struct search *s, const struct copse_proposal *from
   for (int i = 0; i < n; i++) {
     struct copse_schedule *copy;
     if (i > 0 && !wants(s, from[i].name)) continue;
-    COPSE_DO(copse_proposal_borrow(from[i].schedule, &copy, s->err));
+    COPSE_DO(copse_schedule_borrow(from[i].schedule, &copy, s->err));
     COPSE_DO(take(s, copy, from[i].name, s->err));
   }
   return COPSE_OK;

@@ -68,28 +68,10 @@ static copse_status place_path(struct copse_arena *arena, const int *at, const i
   return COPSE_OK;
 }
 
-static copse_status place_tree(struct copse_arena *arena, const int *at,
-                               struct copse_schedule_tree *tree, struct copse_err *err) {
-  struct copse_schedule_edge *edges = NULL;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)tree->n_edges, edges, err));
-  for (int e = 0; e < tree->n_edges; e++) {
-    edges[e] = tree->edges[e];
-    COPSE_DO(place_path(arena, at, &edges[e].path, edges[e].n_path, err));
-  }
-  tree->edges = edges;
-  return COPSE_OK;
-}
-
-static copse_status place_flow(struct copse_arena *arena, const int *at,
-                               struct copse_schedule_flow *flow, struct copse_err *err) {
-  struct copse_schedule_path *paths = NULL;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)flow->n_paths, paths, err));
-  for (int p = 0; p < flow->n_paths; p++) {
-    paths[p] = flow->paths[p];
-    COPSE_DO(place_path(arena, at, &paths[p].nodes, paths[p].n_nodes, err));
-  }
-  flow->paths = paths;
-  return COPSE_OK;
+static copse_status place_way(void *at, struct copse_arena *arena, int src, int dst,
+                              const int **nodes, int *n_nodes, struct copse_err *err) {
+  (void)src, (void)dst;
+  return place_path(arena, at, nodes, *n_nodes, err);
 }
 
 static copse_status place_bound(struct copse_arena *arena, const int *at, struct copse_bound *bound,
@@ -134,23 +116,10 @@ static copse_status place_names(struct copse_schedule *s, const struct copse_top
 
 copse_status copse_schedule_place(struct copse_schedule *s, const struct copse_topology *topology,
                                   struct copse_err *err) {
-  struct copse_schedule_tree *trees = NULL;
-  struct copse_schedule_flow *flows = NULL;
   int *at = NULL;
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_nodes, at, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, trees, err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_flows, flows, err));
   for (int i = 0; i < s->n_nodes; i++) at[i] = copse_topology_find(topology, s->nodes[i]);
-  for (int t = 0; t < s->n_trees; t++) {
-    trees[t] = s->trees[t];
-    COPSE_DO(place_tree(&s->arena, at, &trees[t], err));
-  }
-  for (int f = 0; f < s->n_flows; f++) {
-    flows[f] = s->flows[f];
-    COPSE_DO(place_flow(&s->arena, at, &flows[f], err));
-  }
-  s->trees = trees;
-  s->flows = flows;
+  COPSE_DO(copse_schedule_change_ways(s, place_way, at, err));
   COPSE_DO(place_bound(&s->arena, at, &s->bound, err));
   COPSE_DO(place_path(&s->arena, at, &s->copying, s->n_copying, err));
   COPSE_DO(place_path(&s->arena, at, &s->adding, s->n_adding, err));
@@ -235,9 +204,7 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
     return copse_fail(err, COPSE_INVALID,
                       "only a schedule without root and demand, expanded, has an image");
   COPSE_TRY(copse_topology_sha256(target, sha256, err));
-  COPSE_TRY(copse_calloc(1, sizeof *m.to, &m.to, err));
-  *m.to = *schedule;
-  m.to->arena = (struct copse_arena){NULL};
+  COPSE_TRY(copse_schedule_borrow(schedule, &m.to, err));
   COPSE_TRY(
       copse_arena_array(&m.to->arena, (size_t)schedule->n_ranks, sizeof *m.rank, &m.rank, err));
   COPSE_TRY(copse_arena_text(&m.to->arena, target->name, &m.to->topology_name, err));

@@ -458,3 +458,52 @@ copse_status copse_demand_share(const int64_t *bytes, int n_ranks, int64_t m, in
   if (!bytes) return copse_q_make(1, n_ranks, share, err);
   return copse_q_make(bytes[(size_t)src * (size_t)n_ranks + (size_t)dst], m, share, err);
 }
+
+/* ---- changed copies ---- */
+
+copse_status copse_schedule_borrow(const struct copse_schedule *from, struct copse_schedule **out,
+                                   struct copse_err *err) {
+  COPSE_DO(copse_calloc(1, sizeof **out, out, err));
+  **out = *from;
+  (*out)->arena = (struct copse_arena){NULL};
+  return COPSE_OK;
+}
+
+static copse_status change_trees(struct copse_schedule *s, copse_change_way *change, void *context,
+                                 struct copse_err *err) {
+  struct copse_schedule_tree *trees;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, trees, err));
+  for (int t = 0; t < s->n_trees; t++) {
+    struct copse_schedule_edge *edges;
+    trees[t] = s->trees[t];
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)trees[t].n_edges, edges, err));
+    for (int e = 0; e < trees[t].n_edges; e++) {
+      edges[e] = trees[t].edges[e];
+      COPSE_DO(change(context, &s->arena, edges[e].src, edges[e].dst, &edges[e].path,
+                      &edges[e].n_path, err));
+    }
+    trees[t].edges = edges;
+  }
+  s->trees = trees;
+  return COPSE_OK;
+}
+
+copse_status copse_schedule_change_ways(struct copse_schedule *s, copse_change_way *change,
+                                        void *context, struct copse_err *err) {
+  struct copse_schedule_flow *flows;
+  COPSE_DO(change_trees(s, change, context, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_flows, flows, err));
+  for (int f = 0; f < s->n_flows; f++) {
+    struct copse_schedule_path *paths;
+    flows[f] = s->flows[f];
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)flows[f].n_paths, paths, err));
+    for (int p = 0; p < flows[f].n_paths; p++) {
+      paths[p] = flows[f].paths[p];
+      COPSE_DO(change(context, &s->arena, flows[f].src, flows[f].dst, &paths[p].nodes,
+                      &paths[p].n_nodes, err));
+    }
+    flows[f].paths = paths;
+  }
+  s->flows = flows;
+  return COPSE_OK;
+}

@@ -304,6 +304,18 @@ double copse_schedule_mean_height(const struct copse_schedule *schedule);
 /* M / T in GB/s; infinity for a single rank. For reports. */
 double copse_schedule_algbw(const struct copse_schedule *schedule);
 
+/* A copy that borrows what it was copied from, to be changed; the caller releases it first. */
+copse_status copse_schedule_borrow(const struct copse_schedule *from, struct copse_schedule **out,
+                                   struct copse_err *err) COPSE_CHECKED;
+
+/* Another way from rank to rank in place of *nodes [*n_nodes], in the arena; or the same. */
+typedef copse_status copse_change_way(void *context, struct copse_arena *arena, int src, int dst,
+                                      const int **nodes, int *n_nodes, struct copse_err *err);
+/* Changes all ways of the trees' edges and of the flows, each in turn; the schedule's own trees and
+ * flows, which others may have borrowed, stay as they were. */
+copse_status copse_schedule_change_ways(struct copse_schedule *schedule, copse_change_way *change,
+                                        void *context, struct copse_err *err) COPSE_CHECKED;
+
 static inline void copse_schedule_free_at(struct copse_schedule **schedule) {
   copse_schedule_free(*schedule);
 }

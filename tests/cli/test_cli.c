@@ -4,6 +4,7 @@
  */
 #include <cjson/cJSON.h>
 #include <dirent.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -696,11 +697,11 @@ END_TEST
 static const struct {
   const char *fabric, *slower;
   int workers;
-} crowded[] = {{"--synthetic 'switch:16@100'", "53.33", 9},
+} crowded[] = {{"--synthetic 'switch:16@100'", "46.67", 9},
                {"--synthetic 'hosts:2 gpus:8@300 nics:8@25 rails'", "0", 7},
                {"--synthetic 'hosts:2 gpus:8@300 nics:8@25 rails'", "0", 6},
                {"gb200-nvl72", "12.68", 64},
-               {"gb200-nvl72", "63.38", 30}};
+               {"gb200-nvl72", "61.97", 30}};
 
 /* What the busiest rank of an MSCCL program sends, in chunks. */
 static int most_sent(const char *program) {
@@ -741,6 +742,58 @@ START_TEST(an_alltoall_of_too_many_peers_goes_by_others) {
   /* each of 72 ranks has one link: blocks that wait for one another add little to what it takes */
   int sent = most_sent("%/f.xml");
   ck_assert_double_le(takes_4_gib("%/f.xml"), 1.04 * takes_4_gib("%/s.json") * sent / 71);
+}
+END_TEST
+
+/* How much slower an all-to-all with so many workers is, per cent; -1: none fits, *fits how many
+ * do. */
+static double slower_with(int workers, int *fits) {
+  int status = run("@ lower %%/s.json --to msccl --workers %d --json -o %%/f.xml", workers);
+  const char *at = strstr(status == 0 ? result.out : result.err,
+                          status == 0 ? "\"slower_percent\": " : "; --workers ");
+  ck_assert_int_le(status, 2);
+  ck_assert_msg(status == 0 || at != NULL, "%s", result.err);
+  if (status != 0) {
+    *fits = atoi(at + strlen("; --workers "));
+    return -1;
+  }
+  double slower = at ? atof(at + strlen("\"slower_percent\": ")) : 0;
+  ck_assert_msg(run("@ check %%/f.xml") == 0, "%s", result.err);
+  return slower;
+}
+
+static const char *const thinned[] = {"--synthetic switch:9@100", "--synthetic torus:3x3@50",
+                                      "--synthetic 'hosts:2 gpus:4@300 nics:4@25 rails'"};
+
+/* Loop: thinned. With fewer workers no program is faster, and where none fits the number that is
+ * named is the least that does. */
+START_TEST(more_workers_are_never_worse) {
+  double before = INFINITY;
+  int fits = 0, named = 0;
+  ck_assert_int_eq(run("@ solve %s -c alltoall -o %%/s.json", thinned[_i]), 0);
+  for (int workers = 1; workers <= 10; workers++) {
+    double slower = slower_with(workers, &named);
+    if (slower < 0) {
+      ck_assert_msg(fits == 0 || named == fits, "%d workers: %d, before %d", workers, named, fits);
+      ck_assert_int_gt(named, workers);
+      fits = named;
+      continue;
+    }
+    if (isinf(before)) ck_assert_int_eq(workers, fits > 0 ? fits : 1);
+    ck_assert_double_le(slower, before);
+    before = slower;
+  }
+  ck_assert_double_eq_tol(before, 0, 1e-9);
+}
+END_TEST
+
+/* More than a rank's thread blocks go between some ranks, and less between others: those get fewer
+ * channels. Of 18 rings twelve chunks are in as many, and a link has at most 18/12. */
+START_TEST(little_between_two_ranks_takes_few_channels) {
+  ck_assert_int_eq(run("@ solve gb200-nvl72-x2 -c allgather -o %%/s.json"), 0);
+  ck_assert_msg(run("@ lower %%/s.json --to msccl -t gb200-nvl72-x2 --json -o %%/f.xml") == 0, "%s",
+                result.err);
+  ck_assert_msg(strstr(result.out, "\"rounding_percent\": 50,") != NULL, "%s", result.out);
 }
 END_TEST
 
@@ -1029,6 +1082,8 @@ int main(void) {
   tcase_add_test(tc, what_is_made_can_be_told_as_json);
   tcase_add_loop_test(tc, an_alltoall_of_too_many_peers_goes_by_others, 0,
                       (int)(sizeof crowded / sizeof *crowded));
+  tcase_add_loop_test(tc, more_workers_are_never_worse, 0, (int)(sizeof thinned / sizeof *thinned));
+  if (COPSE_TEST_RESULTS) tcase_add_test(tc, little_between_two_ranks_takes_few_channels);
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   if (COPSE_TEST_RESULTS) tcase_add_test(tc, what_does_not_fit_msccl_is_lowered_in_another_way);

@@ -5,17 +5,19 @@
  * Channels and blocks. Each edge of a tree takes the least loaded channel between its two ranks;
  * more channels mean more blocks. The search takes the most channels, up to 32 or --channels, with
  * which every rank stays within --workers blocks and 64 steps a block: first with sends and
- * receives in blocks of their own, which run at once, then sharing blocks, then with one connection
- * per pair of ranks. Where nothing fits, shares are rounded: numbers of chunks are tried in the
- * order of what they add to the links, least first, powers of two before others of about as much.
- * With --chunks given, and where no rounding fits, it tries other --channels, --workers and
- * --chunks and names one that does.
+ * receives in blocks of their own, which run at once, then with fewer channels for pairs with
+ * little between them, then sharing blocks, then with one connection per pair of ranks. What any
+ * program would need is counted first, so most of those that can't fit are never made; the others
+ * end at the first limit that they break. Where nothing fits, shares are rounded: numbers of chunks
+ * are tried in the order of what they add to the links, least first, powers of two before others of
+ * about as much. What else would fit is asked for apart, and named only after it was tried.
  */
 #include "codegen/msccl/lower.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/graph.h"
 #include "base/memory.h"
@@ -32,27 +34,17 @@ struct job {
 
 /* ---- limits --------------------------------------------------------------------------- */
 
-/* A limit that a program breaks: what, at which rank, and by how much. */
-struct misfit {
-  const char *what;
-  int rank, need, limit;
-};
-
-static bool over(struct misfit *m, const char *what, int rank, int need, int limit) {
+static bool over(struct copse_msccl_misfit *m, const char *what, int rank, int need, int limit) {
   if (need <= limit) return false;
-  *m = (struct misfit){what, rank, need, limit};
+  *m = (struct copse_msccl_misfit){what, rank, need, limit};
   return true;
 }
 
-static bool fits(const struct job *job, const struct copse_msccl_program *p, struct misfit *m) {
+/* What a program is not ended for while it grows. */
+static bool fits(const struct copse_msccl_program *p, struct copse_msccl_misfit *m) {
   for (int r = 0; r < p->n_ranks; r++) {
     int steps = 0;
-    if (over(m, "thread blocks", r, p->ranks[r].n, job->options.max_blocks)) return false;
-    for (int i = 0; i < p->ranks[r].n; i++) {
-      const struct copse_msccl_block *b = &p->blocks[p->ranks[r].ids[i]];
-      steps += b->n_steps;
-      if (over(m, "steps in one thread block", r, b->n_steps, COPSE_MSCCL_MAX_STEPS)) return false;
-    }
+    for (int i = 0; i < p->ranks[r].n; i++) steps += p->blocks[p->ranks[r].ids[i]].n_steps;
     if (over(m, "elements in the executors' parser", r, 1 + p->n_ranks + p->ranks[r].n + steps,
              COPSE_MSCCL_MAX_NODES) ||
         over(m, "chunks of scratch", r, p->ranks[r].scratch, COPSE_MSCCL_MAX_CHUNKS))
@@ -61,198 +53,194 @@ static bool fits(const struct job *job, const struct copse_msccl_program *p, str
   return true;
 }
 
-/* ---- peers ---- */
+/* ---- what any program needs ----------------------------------------------------------- */
 
-struct peers {
+/* Runs that go straight from rank to rank, [n_ranks * n_ranks] from, to. An allreduce by trees
+ * sends sums over channels of their own. */
+struct traffic {
   const struct job *job;
-  bool *sends; /* [n_ranks * n_ranks] from, to */
+  int *runs[2];  /* sums, others */
+  int most[2];   /* of a pair */
+  bool has_sums; /* channels are in two parts, where there are two */
+  bool crowded;  /* a rank has more peers than connections of a channel */
+  struct copse_arena arena;
 };
 
-static void free_peers(struct peers *p) { free(p->sends); }
+static void free_traffic(struct traffic *t) { copse_arena_free(&t->arena); }
 
-static void mark_pair(struct peers *p, int from, int to) {
-  p->sends[(size_t)from * (size_t)p->job->schedule->n_ranks + (size_t)to] = true;
-}
-
-static void mark_tree(struct peers *p, int tree) {
+static void count_tree(const struct traffic *t, int tree, int *runs) {
   if (tree < 0) return;
-  const struct copse_schedule_tree *t = &p->job->schedule->trees[tree];
-  for (int e = 0; e < t->n_edges; e++) mark_pair(p, t->edges[e].src, t->edges[e].dst);
+  const struct copse_schedule *s = t->job->schedule;
+  for (int e = 0; e < s->trees[tree].n_edges; e++) {
+    const struct copse_schedule_edge *edge = &s->trees[tree].edges[e];
+    runs[(size_t)edge->src * (size_t)s->n_ranks + (size_t)edge->dst]++;
+  }
 }
 
-static void mark_unit(struct peers *p, const struct copse_unit *unit) {
-  const struct copse_schedule *s = p->job->schedule;
-  for (int i = 0; i + 1 < unit->n_path; i++) mark_pair(p, unit->path[i], unit->path[i + 1]);
+static void count_unit(struct traffic *t, const struct copse_unit *unit) {
+  const struct copse_schedule *s = t->job->schedule;
+  for (int i = 0; i + 1 < unit->n_path; i++)
+    t->runs[1][(size_t)unit->path[i] * (size_t)s->n_ranks + (size_t)unit->path[i + 1]]++;
   if (unit->n_path > 0) return;
-  for (int t = unit->tree; unit->n_stages > 0 && t < s->n_trees; t++)
-    if (s->trees[t].piece == s->trees[unit->tree].piece) mark_tree(p, t);
+  for (int i = unit->tree; unit->n_stages > 0 && i < s->n_trees; i++)
+    if (s->trees[i].piece == s->trees[unit->tree].piece) count_tree(t, i, t->runs[1]);
   if (unit->n_stages > 0) return;
-  mark_tree(p, unit->broadcast_tree);
-  mark_tree(p, unit->tree);
+  bool both = unit->reduce && unit->broadcast;
+  t->has_sums = t->has_sums || both;
+  if (unit->reduce) count_tree(t, unit->tree, t->runs[both ? 0 : 1]);
+  if (unit->broadcast) count_tree(t, unit->broadcast_tree, t->runs[1]);
 }
 
-/* A rank that sends to more ranks, or receives from more, than it may have blocks: no number of
- * channels helps. COPSE_UNSUPPORTED with *m. O(trees * ranks + ranks^2), an attempt's less. */
-static copse_status check_peers(const struct job *job, struct misfit *m, struct copse_err *err) {
-  COPSE_AT_END(free_peers) struct peers p = {.job = job};
-  const int n = job->schedule->n_ranks;
-  const struct copse_unit *last = NULL;
-  COPSE_DO(copse_calloc((size_t)n * (size_t)n, sizeof *p.sends, &p.sends, err));
-  for (size_t i = 0; i < job->cut.n_runs; i++) {
-    if (job->cut.runs[i].unit != last) mark_unit(&p, job->cut.runs[i].unit);
-    last = job->cut.runs[i].unit;
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* The runs of the cut at hand. O(runs * ranks + ranks^2). */
+static copse_status count_traffic(struct traffic *t, struct copse_err *err) {
+  const struct job *job = t->job;
+  size_t n = (size_t)job->schedule->n_ranks;
+  COPSE_DO(COPSE_ARRAYS(&t->arena, n * n, int, err, &t->runs[0], &t->runs[1]));
+  for (size_t i = 0; i < job->cut.n_runs; i++) count_unit(t, job->cut.runs[i].unit);
+  for (size_t i = 0; i < 2 * n * n; i++) {
+    int runs = t->runs[i / (n * n)][i % (n * n)], *most = &t->most[i / (n * n)];
+    if (runs > *most) *most = runs;
   }
-  for (int r = 0; r < n; r++) {
+  for (size_t r = 0; r < n; r++) {
     int to = 0, from = 0;
-    for (int other = 0; other < n; other++) {
-      to += p.sends[(size_t)r * (size_t)n + (size_t)other];
-      from += p.sends[(size_t)other * (size_t)n + (size_t)r];
+    for (size_t other = 0; other < n; other++) {
+      to += t->runs[0][r * n + other] + t->runs[1][r * n + other] > 0;
+      from += t->runs[0][other * n + r] + t->runs[1][other * n + r] > 0;
     }
-    if (over(m, "thread blocks", r, to > from ? to : from, job->options.max_blocks))
-      return COPSE_UNSUPPORTED;
+    t->crowded =
+        t->crowded || to > COPSE_MSCCL_MAX_CONNECTIONS || from > COPSE_MSCCL_MAX_CONNECTIONS;
   }
+  return COPSE_OK;
+}
+
+/* A way to spread runs over channels and blocks. */
+struct spreading {
+  int channels;
+  enum copse_msccl_sharing sharing;
+};
+
+/* The next fewer channels to try; of many it hardly counts how many, where each pair has one
+ * connection. */
+static int fewer_channels(struct spreading s) {
+  return s.sharing == COPSE_MSCCL_SHARE_ALL && s.channels > 8 ? s.channels / 2 : s.channels - 1;
+}
+
+/* How many channels a pair may use for so many runs of a kind. */
+static int share_of(const struct traffic *t, struct spreading s, int kind, int runs) {
+  bool parts = t->has_sums && s.channels > 1;
+  int channels = !parts ? s.channels : kind == 0 ? s.channels / 2 : s.channels - s.channels / 2;
+  if (s.sharing == COPSE_MSCCL_SHARE_NONE || runs == 0) return channels;
+  if (s.sharing == COPSE_MSCCL_SHARE_ALL) return 1;
+  return (int)(((int64_t)channels * runs - 1) / t->most[kind]) + 1;
+}
+
+/* The connections from rank to rank, and the steps of the fullest one: no program has less. A run
+ * goes to a channel that its pair does not use yet, as far as it may and there are any with room.
+ */
+static int connections_of(const struct traffic *t, struct spreading s, size_t pair, int *steps) {
+  int n = 0;
+  *steps = 0;
+  for (int kind = 0; kind < 2; kind++) {
+    int runs = t->runs[kind][pair];
+    if (runs == 0) continue;
+    int used = least(share_of(t, s, kind, runs), runs), fullest = (runs - 1) / used + 1;
+    n += t->crowded ? 1 : used;
+    if (fullest > *steps) *steps = fullest;
+  }
+  return s.channels == 1 ? least(n, 1) : n;
+}
+
+/* Whether a program that spreads runs so might fit; false, with *m, where none does. O(ranks^2). */
+static bool might_fit(const struct traffic *t, struct spreading spread,
+                      struct copse_msccl_misfit *m) {
+  const struct job *job = t->job;
+  const size_t n = (size_t)job->schedule->n_ranks;
+  const bool apart = spread.sharing <= COPSE_MSCCL_SHARE_CHANNELS && !job->style.fused;
+  for (size_t r = 0; r < n; r++) {
+    int to = 0, from = 0, sends = 0, receives = 0, steps, fullest = 0;
+    for (size_t other = 0; other < n; other++) {
+      size_t out = r * n + other, in = other * n + r;
+      to += connections_of(t, spread, out, &steps);
+      if (steps > fullest) fullest = steps;
+      from += connections_of(t, spread, in, &steps);
+      sends += t->runs[0][out] + t->runs[1][out];
+      receives += t->runs[0][in] + t->runs[1][in];
+    }
+    int blocks = apart ? to + from : to > from ? to : from;
+    int all = !job->style.fused ? sends + receives : sends > receives ? sends : receives;
+    if (over(m, "thread blocks", (int)r, blocks, job->options.max_blocks) ||
+        over(m, "elements in the executors' parser", (int)r, 1 + (int)n + blocks + all,
+             COPSE_MSCCL_MAX_NODES) ||
+        over(m, "steps in one thread block", (int)r, fullest, COPSE_MSCCL_MAX_STEPS) ||
+        over(m, "steps", (int)r, all, COPSE_MSCCL_MAX_STEPS * job->options.max_blocks))
+      return false;
+  }
+  return true;
+}
+
+/* ---- the search ----------------------------------------------------------------------- */
+
+/* Room for the program, and the channels that pairs may use. */
+static copse_status start(const struct traffic *t, struct spreading spread,
+                          struct copse_msccl_program *p, struct copse_err *err) {
+  const struct job *job = t->job;
+  size_t n = (size_t)job->schedule->n_ranks;
+  COPSE_DO(copse_msccl_program_start(p, job->schedule->n_ranks, job->options.max_blocks, err));
+  p->end_channel = spread.channels;
+  p->sharing = spread.sharing;
+  COPSE_DO(COPSE_ARRAYS(&p->arena, n * n, int, err, &p->shares[0], &p->shares[1]));
+  for (int kind = 0; kind < 2; kind++)
+    for (size_t pair = 0; pair < n * n; pair++)
+      p->shares[kind][pair] = share_of(t, spread, kind, t->runs[kind][pair]);
   return COPSE_OK;
 }
 
 /* One attempt; COPSE_UNSUPPORTED with *m where it doesn't fit. */
-static copse_status attempt(const struct job *job, int channels, enum copse_msccl_sharing sharing,
-                            struct copse_msccl_program *p, struct misfit *m,
+static copse_status attempt(const struct traffic *t, struct spreading spread,
+                            struct copse_msccl_program *p, struct copse_msccl_misfit *m,
                             struct copse_err *err) {
-  struct copse_err why = COPSE_ERR_INIT;
-  copse_status status;
-  *m = (struct misfit){"connections in one channel", 0, COPSE_MSCCL_MAX_CONNECTIONS + 1,
-                       COPSE_MSCCL_MAX_CONNECTIONS};
-  COPSE_TRY(copse_msccl_program_start(p, job->schedule->n_ranks, job->options.max_blocks, &why));
-  p->end_channel = channels;
-  p->sharing = sharing;
-  copse_msccl_emit(&job->cut, job->style, p);
-  COPSE_TRY(p->status);
-  if (!fits(job, p, m)) status = COPSE_UNSUPPORTED;
-out:
-  p->err = err;
-  if (status == COPSE_OK) return COPSE_OK;
-  if (status == COPSE_UNSUPPORTED && p->crowded_rank >= 0)
-    over(m, "thread blocks", p->crowded_rank, 2 * p->max_blocks, p->max_blocks);
-  copse_msccl_program_free(p);
-  return status == COPSE_UNSUPPORTED ? status : copse_fail(err, status, "%s", why.text);
+  copse_status status = start(t, spread, p, err);
+  if (status == COPSE_OK) {
+    copse_msccl_emit(&t->job->cut, t->job->style, p);
+    status = p->status;
+  }
+  *m = p->misfit;
+  if (status == COPSE_OK && !fits(p, m)) status = COPSE_UNSUPPORTED;
+  if (status != COPSE_OK) copse_msccl_program_free(p);
+  return status;
 }
 
-/* The most channels up to `most` that fit: sends and receives in blocks of
+static bool is_closer(const struct copse_msccl_misfit *a, const struct copse_msccl_misfit *b) {
+  if (!b->what || b->need == 0) return a->need > 0 || !b->what;
+  return a->need > 0 && a->need - a->limit <= b->need - b->limit;
+}
+
+/* The most channels up to `most` that fit the cut at hand: sends and receives in blocks of
  * their own run at once, so sharing a block comes after fewer channels. */
-static copse_status search(const struct job *job, int most, struct copse_msccl_program *p,
-                           int *channels, struct misfit *m, struct copse_err *err) {
-  struct misfit first = {0};
-  copse_status peers = check_peers(job, m, err);
-  if (peers != COPSE_OK) return peers;
+static copse_status search(const struct job *job, struct copse_msccl_program *p,
+                           struct copse_msccl_misfit *m, struct copse_err *err) {
+  COPSE_AT_END(free_traffic) struct traffic traffic = {.job = job};
+  const struct spreading sparing = {1, COPSE_MSCCL_SHARE_ALL};
+  struct copse_msccl_misfit first = {0}, peers;
+  int most = job->options.channels ? job->options.channels : COPSE_MSCCL_MAX_CHANNELS;
+  COPSE_DO(count_traffic(&traffic, err));
+  if (!might_fit(&traffic, sparing, &peers) && strcmp(peers.what, "steps in one thread block")) {
+    *m = peers; /* however it is spread */
+    return COPSE_UNSUPPORTED;
+  }
   for (int sharing = COPSE_MSCCL_SHARE_NONE; sharing <= COPSE_MSCCL_SHARE_ALL; sharing++) {
-    for (*channels = most; *channels >= 1; --*channels) {
-      copse_status status = attempt(job, *channels, (enum copse_msccl_sharing)sharing, p, m, err);
+    struct spreading spread = {most, (enum copse_msccl_sharing)sharing};
+    for (; spread.channels >= 1; spread.channels = fewer_channels(spread)) {
+      copse_status status = COPSE_UNSUPPORTED;
+      if (might_fit(&traffic, spread, m)) status = attempt(&traffic, spread, p, m, err);
       if (status != COPSE_UNSUPPORTED) return status;
-      /* what stands in the way of the fewest blocks says most */
-      if (!first.what || m->need - m->limit <= first.need - first.limit) first = *m;
+      if (is_closer(m, &first)) first = *m;
     }
   }
   *m = first;
   return COPSE_UNSUPPORTED;
-}
-
-/* Whether the job fits; *channels gets how many are used. */
-static copse_status try_channels(const struct job *job, int *channels, struct copse_err *err) {
-  struct copse_msccl_program p;
-  struct misfit m;
-  copse_status status = search(job, COPSE_MSCCL_MAX_CHANNELS, &p, channels, &m, err);
-  if (status == COPSE_OK) copse_msccl_program_free(&p);
-  return status;
-}
-
-/* Whether so many chunks per block are of no use where `exact` ones do not fit (0: they are too many to
- * be tried): parts that are rounded up to more chunks need as many connections. */
-static bool is_finer(int chunks, int exact) { return exact > 0 && chunks >= exact; }
-
-/* The largest power of two of chunks per block that fits, shares rounded; 0 if none does. */
-static copse_status try_chunks(struct job *job, int *chunks, struct copse_err *err) {
-  int used, exact = job->cut.block;
-  copse_status status = COPSE_UNSUPPORTED;
-  for (*chunks = 64; *chunks > 0 && status == COPSE_UNSUPPORTED; *chunks /= 2) {
-    if (*chunks * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS || is_finer(*chunks, exact)) continue;
-    status = copse_chunks_cut(&job->cut, *chunks, err);
-    if (status == COPSE_OK) status = try_channels(job, &used, err);
-    if (status == COPSE_OK) return COPSE_OK;
-  }
-  return status == COPSE_UNSUPPORTED ? COPSE_OK : status;
-}
-
-int copse_msccl_default_blocks(const struct copse_msccl_options *o) {
-  return o->executor == COPSE_MSCCL_NCCL ? 108 : 64;
-}
-
-/* The least number of blocks that is enough, more of them never being worse; 0: none is. */
-static copse_status try_blocks(struct job *job, int *least, struct copse_err *err) {
-  int given = job->options.max_blocks, low = given,
-      high = copse_msccl_default_blocks(&job->options) + 1, used;
-  int most = high;
-  copse_status status = COPSE_OK;
-  while (low + 1 < high) { /* low is too few, high enough (or out of range) */
-    job->options.max_blocks = high == most ? most - 1 : low + (high - low) / 2;
-    status = try_channels(job, &used, err);
-    if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;
-    if (status == COPSE_UNSUPPORTED && high == most) break;
-    *(status == COPSE_OK ? &high : &low) = job->options.max_blocks;
-  }
-  job->options.max_blocks = given;
-  *least = high < most ? high : 0;
-  return COPSE_OK;
-}
-
-/* What would fit, in words. */
-static copse_status find_hint(struct job *job, int64_t k, char *hint, size_t size,
-                              struct copse_err *err) {
-  int n;
-  if (job->options.channels > 0 && job->cut.block > 0) {
-    copse_status status = try_channels(job, &n, err);
-    if (status == COPSE_OK) snprintf(hint, size, "--channels %d fits", n);
-    if (status != COPSE_UNSUPPORTED) return status;
-  }
-  if (job->options.max_blocks < copse_msccl_default_blocks(&job->options) && job->cut.block > 0) {
-    COPSE_DO(try_blocks(job, &n, err));
-    if (n > 0) {
-      snprintf(hint, size, "--workers %d fits", n);
-      return COPSE_OK;
-    }
-  }
-  COPSE_DO(try_chunks(job, &n, err));
-  if (job->options.instances > 1)
-    snprintf(hint, size, "take fewer --instances than %d", job->options.instances);
-  else if (job->schedule->k > 1 && n > 0)
-    snprintf(hint, size,
-             "solve again with --k %lld or less, or --chunks %d fits, which rounds "
-             "the shares",
-             (long long)k, n);
-  else if (job->schedule->k > 1)
-    snprintf(hint, size, "solve again with --k %lld or less", (long long)k);
-  else if (n > 0)
-    snprintf(hint, size, "--chunks %d fits, which rounds the shares", n);
-  else
-    snprintf(hint, size, "only a native plan (--to plan) has no such limit");
-  return COPSE_OK;
-}
-
-static copse_status say_misfit(struct job *job, const struct misfit *m, struct copse_err *err) {
-  int64_t k = job->schedule->k * m->limit / m->need;
-  char hint[160];
-  COPSE_DO(find_hint(job, k < 1 ? 1 : k, hint, sizeof hint, err));
-  return copse_fail(err, COPSE_UNSUPPORTED, "rank %d needs %d %s and may have %d; %s", m->rank,
-                    m->need, m->what, m->limit, hint);
-}
-
-static copse_status say_too_fine(struct job *job, int64_t block, struct copse_err *err) {
-  char hint[160];
-  COPSE_DO(find_hint(job, 1, hint, sizeof hint, err));
-  return copse_fail(err, COPSE_UNSUPPORTED,
-                    "the shares of this schedule are parts of %lld%s of a message, and MSCCL "
-                    "numbers at most %d chunks; %s",
-                    (long long)(block * job->cut.blocks),
-                    block > COPSE_MSCCL_MAX_CHUNKS ? " or more" : "", COPSE_MSCCL_MAX_CHUNKS, hint);
 }
 
 /* ---- rounding ------------------------------------------------------------------------- */
@@ -359,45 +347,41 @@ static int list_candidates(const struct job *job, struct candidate *to) {
   return n;
 }
 
-/* Whether the cut at hand fits with some power of two below `most` as the number of channels. */
-static copse_status fits_somehow(const struct job *job, int most, bool *yes,
-                                 struct copse_err *err) {
-  struct misfit crowded;
-  *yes = false;
-  copse_status peers = check_peers(job, &crowded, err);
-  if (peers != COPSE_OK) return peers == COPSE_UNSUPPORTED ? COPSE_OK : peers;
-  for (int sharing = COPSE_MSCCL_SHARE_NONE; sharing <= COPSE_MSCCL_SHARE_ALL && !*yes; sharing++)
-    for (int channels = most; channels >= 1 && !*yes; channels /= 2) {
-      struct copse_msccl_program p;
-      struct misfit m;
-      copse_status status = attempt(job, channels, (enum copse_msccl_sharing)sharing, &p, &m, err);
-      if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;
-      if (status == COPSE_OK) copse_msccl_program_free(&p);
-      *yes = status == COPSE_OK;
-    }
-  return COPSE_OK;
-}
+/* Whether so many chunks per block are of no use where `exact` ones do not fit (0: they are too
+ * many to be tried): parts that are rounded up to more chunks need as many connections. */
+static bool is_finer(int chunks, int exact) { return exact > 0 && chunks >= exact; }
 
-/* Cuts the job into the number of chunks that fits and adds least to links; *found: there is one.
- */
-static copse_status round_shares(struct job *job, int most_channels, bool *found,
+/* The numbers of chunks to round to, those first that add least to links. */
+static copse_status list_rounded(struct job *job, struct candidate *list, int *n,
                                  struct copse_err *err) {
-  struct candidate list[MOST_CANDIDATES];
-  int exact = job->cut.block, n = list_candidates(job, list), n_coarser = 0;
-  for (int i = 0; i < n; i++)
-    if (!is_finer(list[i].block, exact)) list[n_coarser++] = list[i];
-  n = n_coarser;
-  for (int i = 0; i < n; i++) {
+  int exact = job->cut.block, n_all = list_candidates(job, list);
+  *n = 0;
+  for (int i = 0; i < n_all; i++)
+    if (!is_finer(list[i].block, exact)) list[(*n)++] = list[i];
+  for (int i = 0; i < *n; i++) {
     COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, err));
     COPSE_DO(added_by_cut(job, &list[i].more, err));
   }
-  COPSE_SORT(list, n, less_first);
-  *found = false;
-  for (int i = 0; i < n && !*found; i++) {
-    COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, err));
-    COPSE_DO(fits_somehow(job, most_channels, found, err));
-  }
+  COPSE_SORT(list, *n, less_first);
   return COPSE_OK;
+}
+
+/* Cuts the job into the number of chunks that fits and adds least to links; COPSE_UNSUPPORTED with
+ * *m, the closest miss, where none does. */
+static copse_status round_shares(struct job *job, struct copse_msccl_program *p,
+                                 struct copse_msccl_misfit *m, struct copse_err *err) {
+  struct candidate list[MOST_CANDIDATES];
+  struct copse_msccl_misfit miss;
+  int n;
+  *m = (struct copse_msccl_misfit){0};
+  COPSE_DO(list_rounded(job, list, &n, err));
+  for (int i = 0; i < n; i++) {
+    COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, err));
+    copse_status status = search(job, p, &miss, err);
+    if (status != COPSE_UNSUPPORTED) return status;
+    if (is_closer(&miss, m)) *m = miss;
+  }
+  return COPSE_UNSUPPORTED;
 }
 
 /* ---- text ----------------------------------------------------------------------------- */
@@ -456,6 +440,10 @@ static void write_program(const struct job *job, const struct copse_msccl_progra
 
 /* ---- all together --------------------------------------------------------------------- */
 
+int copse_msccl_default_blocks(const struct copse_msccl_options *o) {
+  return o->executor == COPSE_MSCCL_NCCL ? 108 : 64;
+}
+
 static copse_status check_options(struct job *job, struct copse_err *err) {
   struct copse_msccl_options *o = &job->options;
   bool nccl = o->executor == COPSE_MSCCL_NCCL;
@@ -485,14 +473,17 @@ static copse_status check_options(struct job *job, struct copse_err *err) {
 
 /* Into the chunks asked for, or as few as the shares need; cut.block is 0 where they need too many.
  */
-static copse_status cut(struct job *job, int64_t *needed, struct copse_err *err) {
+static copse_status cut(struct job *job, struct copse_err *err) {
   int64_t block = job->options.chunks;
   COPSE_DO(copse_chunks_start(&job->cut, job->schedule, job->options.instances,
                               COPSE_MSCCL_MAX_COUNT, err));
   if (block == 0) COPSE_DO(copse_chunks_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
-  *needed = block;
-  if (block * job->cut.blocks > COPSE_MSCCL_MAX_CHUNKS) return COPSE_OK;
-  return copse_chunks_cut(&job->cut, (int)block, err);
+  if (block * job->cut.blocks <= COPSE_MSCCL_MAX_CHUNKS)
+    return copse_chunks_cut(&job->cut, (int)block, err);
+  if (job->options.chunks == 0) return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED,
+                    "%d chunks of each of %d blocks are more than the %d that MSCCL numbers",
+                    job->options.chunks, job->cut.blocks, COPSE_MSCCL_MAX_CHUNKS);
 }
 
 /* The loop counter of the executors ends at 65536 slots of this size for every chunk. */
@@ -521,25 +512,31 @@ static void summarize(const struct job *job, const struct copse_msccl_program *p
     if (p->blocks[b].n_steps > out->steps) out->steps = p->blocks[b].n_steps;
 }
 
+static copse_status say_misfit(const struct copse_msccl_misfit *m, bool rounded,
+                               struct copse_err *err) {
+  const char *even = rounded ? ", however its shares are rounded" : "";
+  if (m->need > 0)
+    return copse_fail(err, COPSE_UNSUPPORTED, "rank %d needs %d %s and may have %d%s", m->rank,
+                      m->need, m->what, m->limit, even);
+  return copse_fail(err, COPSE_UNSUPPORTED, "rank %d needs more than %d %s%s", m->rank, m->limit,
+                    m->what, even);
+}
+
 /* The program of exact shares, or of rounded ones. */
 static copse_status make_program(struct job *job, struct copse_msccl_program *p, bool *rounded,
                                  struct copse_err *err) {
-  int most = job->options.channels ? job->options.channels : COPSE_MSCCL_MAX_CHANNELS, channels;
-  int64_t needed;
-  struct misfit misfit, other;
+  struct copse_msccl_misfit misfit = {0}, other;
   copse_status status = COPSE_UNSUPPORTED;
-  COPSE_DO(cut(job, &needed, err));
+  COPSE_DO(cut(job, err));
   bool too_fine = job->cut.block == 0;
-  if (!too_fine) status = search(job, most, p, &channels, &misfit, err);
+  *rounded = false;
+  if (!too_fine) status = search(job, p, &misfit, err);
   if (status == COPSE_UNSUPPORTED && job->options.chunks == 0) {
-    int block = job->cut.block;
-    COPSE_DO(round_shares(job, most, rounded, err));
-    if (*rounded) status = search(job, most, p, &channels, &other, err);
-    if (!*rounded && block > 0) COPSE_DO(copse_chunks_cut(&job->cut, block, err));
-    if (!*rounded) job->cut.block = block;
+    status = round_shares(job, p, &other, err);
+    *rounded = status == COPSE_OK;
+    if (too_fine) misfit = other;
   }
-  if (status == COPSE_UNSUPPORTED)
-    return too_fine ? say_too_fine(job, needed, err) : say_misfit(job, &misfit, err);
+  if (status == COPSE_UNSUPPORTED) return say_misfit(&misfit, too_fine, err);
   COPSE_DO(status);
   return bound_bytes(job, err);
 }
@@ -552,7 +549,7 @@ copse_status copse_lower_msccl(const struct copse_schedule *schedule,
   COPSE_AT_END(end_job) struct job job = {.schedule = schedule, .options = *options};
   COPSE_AT_END(copse_msccl_program_free) struct copse_msccl_program p = {0};
   COPSE_AT_END(copse_text_free) struct copse_text out = {0};
-  bool rounded = false;
+  bool rounded;
   double more;
   COPSE_DO(check_options(&job, err));
   COPSE_DO(make_program(&job, &p, &rounded, err));
@@ -563,4 +560,101 @@ copse_status copse_lower_msccl(const struct copse_schedule *schedule,
   summary->rounded = rounded;
   summary->more = more;
   return copse_text_take(&out, text, size, err);
+}
+
+/* ---- what would fit ------------------------------------------------------------------- */
+
+static int blocks_of(const struct copse_msccl_program *p) {
+  int most = 1;
+  for (int r = 0; r < p->n_ranks; r++)
+    if (p->ranks[r].n > most) most = p->ranks[r].n;
+  return most;
+}
+
+/* Lowers options.max_blocks to the least with which the cut at hand fits, less one. */
+static copse_status spare_blocks(struct job *job, struct copse_err *err) {
+  COPSE_AT_END(free_traffic) struct traffic traffic = {.job = job};
+  int most = job->options.channels ? job->options.channels : COPSE_MSCCL_MAX_CHANNELS;
+  COPSE_DO(count_traffic(&traffic, err));
+  for (int sharing = COPSE_MSCCL_SHARE_ALL; sharing >= COPSE_MSCCL_SHARE_NONE; sharing--) {
+    struct spreading spread = {most, (enum copse_msccl_sharing)sharing};
+    for (; spread.channels >= 1; spread.channels = fewer_channels(spread)) {
+      struct copse_msccl_program p;
+      struct copse_msccl_misfit m;
+      if (job->options.max_blocks < 1 || !might_fit(&traffic, spread, &m)) continue;
+      copse_status status = attempt(&traffic, spread, &p, &m, err);
+      if (status == COPSE_UNSUPPORTED) continue;
+      COPSE_DO(status);
+      job->options.max_blocks = blocks_of(&p) - 1;
+      copse_msccl_program_free(&p);
+    }
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_msccl_least_blocks(const struct copse_schedule *schedule,
+                                      const struct copse_msccl_options *options, int most,
+                                      int *least_blocks, struct copse_err *err) {
+  COPSE_AT_END(end_job) struct job job = {.schedule = schedule, .options = *options};
+  struct candidate list[MOST_CANDIDATES];
+  int n = 0;
+  *least_blocks = 0;
+  struct copse_err why = COPSE_ERR_INIT;
+  COPSE_DO(check_options(&job, err));
+  copse_status status = cut(&job, &why);
+  if (status == COPSE_UNSUPPORTED) return COPSE_OK;
+  if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+  job.options.max_blocks = most;
+  if (job.cut.block > 0) COPSE_DO(spare_blocks(&job, err));
+  if (job.options.chunks == 0) COPSE_DO(list_rounded(&job, list, &n, err));
+  for (int i = 0; i < n; i++) {
+    COPSE_DO(copse_chunks_cut(&job.cut, list[i].block, err));
+    COPSE_DO(spare_blocks(&job, err));
+  }
+  if (job.options.max_blocks < most) *least_blocks = job.options.max_blocks + 1;
+  return COPSE_OK;
+}
+
+/* Whether there is a program with other options; *channels and *chunks of it. */
+static copse_status try_other(const struct copse_schedule *schedule,
+                              const struct copse_msccl_options *options, bool *is, int *channels,
+                              int *chunks, struct copse_err *err) {
+  COPSE_AT_END(end_job) struct job job = {.schedule = schedule, .options = *options};
+  COPSE_AT_END(copse_msccl_program_free) struct copse_msccl_program p = {0};
+  struct copse_err why = COPSE_ERR_INIT;
+  bool rounded;
+  COPSE_DO(check_options(&job, err));
+  copse_status status = make_program(&job, &p, &rounded, &why);
+  *is = status == COPSE_OK;
+  *channels = p.end_channel;
+  *chunks = job.cut.block;
+  if (*is || status == COPSE_UNSUPPORTED) return COPSE_OK;
+  return copse_fail(err, status, "%s", why.text);
+}
+
+copse_status copse_msccl_advise(const struct copse_schedule *schedule,
+                                const struct copse_msccl_options *options, char *advice,
+                                size_t size, struct copse_err *err) {
+  struct copse_msccl_options other = *options;
+  bool is = false;
+  int channels, chunks, blocks = 0, most = copse_msccl_default_blocks(options);
+  snprintf(advice, size, "only a native plan (--to plan) has no such limit");
+  other.channels = 0;
+  if (options->channels > 0) COPSE_DO(try_other(schedule, &other, &is, &channels, &chunks, err));
+  if (is) snprintf(advice, size, "--channels %d fits", channels);
+  if (is) return COPSE_OK;
+  if (options->max_blocks > 0 && options->max_blocks < most)
+    COPSE_DO(copse_msccl_least_blocks(schedule, options, most, &blocks, err));
+  if (blocks > 0) snprintf(advice, size, "--workers %d fits", blocks);
+  if (blocks > 0) return COPSE_OK;
+  other = *options;
+  other.chunks = 0;
+  if (options->chunks > 0) COPSE_DO(try_other(schedule, &other, &is, &channels, &chunks, err));
+  if (is) snprintf(advice, size, "--chunks %d fits", chunks);
+  if (is || options->instances < 2) return COPSE_OK;
+  other = *options;
+  other.instances = 1;
+  COPSE_DO(try_other(schedule, &other, &is, &channels, &chunks, err));
+  if (is) snprintf(advice, size, "--instances 1 fits");
+  return COPSE_OK;
 }

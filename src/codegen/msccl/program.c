@@ -19,6 +19,8 @@
  */
 #include "codegen/msccl/program.h"
 
+#include <limits.h>
+
 #include "base/memory.h"
 
 #define NO_REF ((struct copse_msccl_ref){-1, -1})
@@ -27,7 +29,7 @@ copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_rank
                                        struct copse_err *err) {
   size_t n = (size_t)n_ranks;
   *p = (struct copse_msccl_program){
-      .n_ranks = n_ranks, .max_blocks = max_blocks, .crowded_rank = -1, .err = err};
+      .n_ranks = n_ranks, .kind = 1, .max_blocks = max_blocks, .err = err};
   COPSE_DO(COPSE_ARRAY(&p->arena, n, p->ranks, err));
   return COPSE_ARRAY(&p->arena, n * n * COPSE_MSCCL_MAX_CHANNELS, p->load, err);
 }
@@ -35,6 +37,13 @@ copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_rank
 void copse_msccl_program_free(struct copse_msccl_program *p) {
   copse_arena_free(&p->arena);
   *p = (struct copse_msccl_program){0};
+}
+
+/* A limit of the executors is met: what is added after it is lost. */
+static void end_at(struct copse_msccl_program *p, const char *what, int rank, int limit) {
+  if (p->status != COPSE_OK) return;
+  p->misfit = (struct copse_msccl_misfit){.what = what, .rank = rank, .limit = limit};
+  p->status = COPSE_UNSUPPORTED;
 }
 
 /* ---- channels ------------------------------------------------------------------------- */
@@ -46,13 +55,7 @@ static int *load_of(struct copse_msccl_program *p, int src, int dst, int channel
 
 /* Blocks of the rank that send (or receive) on the channel. */
 static int connections(const struct copse_msccl_program *p, int rank, int channel, bool send) {
-  const struct rank_blocks *r = &p->ranks[rank];
-  int n = 0;
-  for (int i = 0; i < r->n; i++) {
-    const struct copse_msccl_block *b = &p->blocks[r->ids[i]];
-    n += b->channel == channel && (send ? b->send : b->recv) >= 0;
-  }
-  return n;
+  return p->ranks[rank].connections[send][channel];
 }
 
 static bool has_room(struct copse_msccl_program *p, int src, int dst, int channel) {
@@ -61,45 +64,27 @@ static bool has_room(struct copse_msccl_program *p, int src, int dst, int channe
           connections(p, dst, channel, false) < COPSE_MSCCL_MAX_CONNECTIONS);
 }
 
-/* The channel for `count` more chunks from src to dst: the least loaded, `wish` (-1: none)
- * where it is among those, else the first. Channels whose blocks are all taken are passed
- * over; -1, a failure, if none is left. */
-static int least_loaded(struct copse_msccl_program *p, int src, int dst, int wish, int count) {
-  int best = -1;
-  if (p->status != COPSE_OK) return -1;
-  for (int c = p->first_channel; c < p->end_channel; c++) {
-    int load = *load_of(p, src, dst, c);
-    if (p->sharing == COPSE_MSCCL_SHARE_ALL && load > 0) {
-      best = c;
-      break;
-    }
-    int least = best < 0 ? 0 : *load_of(p, src, dst, best);
-    if ((best < 0 || load < least || (load == least && c == wish)) && has_room(p, src, dst, c))
-      best = c;
-  }
-  if (best >= 0)
-    *load_of(p, src, dst, best) += count;
-  else
-    p->status =
-        copse_fail(p->err, COPSE_UNSUPPORTED, "no channel is left from rank %d to %d", src, dst);
-  return best;
-}
-
 /* ---- blocks --------------------------------------------------------------------------- */
+
+/* Gives a block a peer to send to, or to receive from. */
+static void give_peer(struct copse_msccl_program *p, int block, int peer, bool send) {
+  struct copse_msccl_block *b = &p->blocks[block];
+  if (peer < 0) return;
+  *(send ? &b->send : &b->recv) = peer;
+  p->ranks[b->rank].connections[send][b->channel]++;
+}
 
 static int add_block(struct copse_msccl_program *p, int rank, int send, int recv, int channel) {
   struct rank_blocks *r = &p->ranks[rank];
-  if (r->n >= 2 * p->max_blocks) {
-    p->crowded_rank = rank;
-    p->status = COPSE_UNSUPPORTED;
-    return -1;
-  }
+  if (r->n >= p->max_blocks) end_at(p, "thread blocks", rank, p->max_blocks);
   COPSE_KEEP(p, COPSE_GROW_IN(&p->arena, p->blocks, p->capacity, (size_t)p->n_blocks + 1, p->err));
   COPSE_KEEP(p, COPSE_GROW_IN(&p->arena, r->ids, r->capacity, (size_t)r->n + 1, p->err));
   if (p->status != COPSE_OK) return -1;
   p->blocks[p->n_blocks] = (struct copse_msccl_block){
-      .rank = rank, .send = send, .recv = recv, .channel = channel, .id = r->n};
+      .rank = rank, .send = -1, .recv = -1, .channel = channel, .id = r->n};
   r->ids[r->n++] = p->n_blocks;
+  give_peer(p, p->n_blocks, send, true);
+  give_peer(p, p->n_blocks, recv, false);
   return p->n_blocks++;
 }
 
@@ -112,6 +97,43 @@ static int owner(const struct copse_msccl_program *p, int rank, int peer, int ch
   }
   return -1;
 }
+
+/* ---- the channel of a transfer --------------------------------------------------------- */
+
+/* What a connection would cost: the blocks that it adds, then how full the channel is at both. */
+static int price(const struct copse_msccl_program *p, int src, int dst, int channel) {
+  if (p->sharing < COPSE_MSCCL_SHARE_BLOCKS) return 0;
+  int blocks = (owner(p, src, -1, channel, true) < 0) + (owner(p, dst, -1, channel, false) < 0);
+  return (blocks * 2 * COPSE_MSCCL_MAX_CONNECTIONS) + connections(p, src, channel, true) +
+         connections(p, dst, channel, false);
+}
+
+/* The channel for `count` more chunks from src to dst: the least loaded, of those in no use by the
+ * pair the one that costs least, then `wish` (-1: none), else the first. Channels whose
+ * blocks are all taken are passed over, and unused ones when the pair has its share; -1, a failure,
+ * if none is left. */
+static int least_loaded(struct copse_msccl_program *p, int src, int dst, int wish, int count) {
+  int best = -1, least = INT_MAX, lowest = 0, used = 0;
+  if (p->status != COPSE_OK) return -1;
+  int share = p->shares[p->kind][(size_t)src * (size_t)p->n_ranks + (size_t)dst];
+  for (int c = p->first_channel; c < p->end_channel; c++) used += *load_of(p, src, dst, c) > 0;
+  for (int c = p->first_channel; c < p->end_channel; c++) {
+    int load = *load_of(p, src, dst, c);
+    if (load > least || (load == 0 && (used >= share || !has_room(p, src, dst, c)))) continue;
+    int cost = load > 0 ? 0 : price(p, src, dst, c);
+    if (load == least && (cost > lowest || (cost == lowest && c != wish))) continue;
+    best = c;
+    least = load;
+    lowest = cost;
+  }
+  if (best >= 0)
+    *load_of(p, src, dst, best) += count;
+  else
+    end_at(p, "connections in one channel", src, COPSE_MSCCL_MAX_CONNECTIONS);
+  return best;
+}
+
+/* ---- a rank's block --------------------------------------------------------------------- */
 
 /* The rank's block without peers; it names channel 0, as it must name one. */
 static int local_block(struct copse_msccl_program *p, int rank) {
@@ -131,9 +153,9 @@ static int block_for(struct copse_msccl_program *p, int rank, int send, int recv
   if (p->status != COPSE_OK) return -1;
   if (peer < 0) return local_block(p, rank);
   int block = owner(p, rank, peer, channel, sends);
-  if (block < 0 && p->sharing != COPSE_MSCCL_SHARE_NONE) {
+  if (block < 0 && p->sharing >= COPSE_MSCCL_SHARE_BLOCKS) {
     block = owner(p, rank, -1, channel, sends); /* one that does the other alone so far */
-    if (block >= 0) *(sends ? &p->blocks[block].send : &p->blocks[block].recv) = peer;
+    if (block >= 0) give_peer(p, block, peer, sends);
   }
   return block >= 0 ? block : add_block(p, rank, send, recv, channel);
 }
@@ -145,11 +167,11 @@ static int block_of_both(struct copse_msccl_program *p, int rank, int send, int 
   if (s < 0 && r < 0) return add_block(p, rank, send, recv, channel);
   if (s == r) return s;
   if (s < 0 && p->blocks[r].send < 0) {
-    p->blocks[r].send = send;
+    give_peer(p, r, send, true);
     return r;
   }
   if (r >= 0 || p->blocks[s].recv >= 0) return -1;
-  p->blocks[s].recv = recv;
+  give_peer(p, s, recv, false);
   return s;
 }
 
@@ -157,7 +179,9 @@ static int block_of_both(struct copse_msccl_program *p, int rank, int send, int 
 
 static void append(struct copse_msccl_program *p, struct copse_msccl_block *b,
                    const struct copse_msccl_step *step) {
-  p->status = COPSE_GROW_IN(&p->arena, b->steps, b->capacity, (size_t)b->n_steps + 1, p->err);
+  if (b->n_steps >= COPSE_MSCCL_MAX_STEPS)
+    end_at(p, "steps in one thread block", b->rank, COPSE_MSCCL_MAX_STEPS);
+  COPSE_KEEP(p, COPSE_GROW_IN(&p->arena, b->steps, b->capacity, (size_t)b->n_steps + 1, p->err));
   if (p->status == COPSE_OK) b->steps[b->n_steps++] = *step;
 }
 
@@ -561,7 +585,8 @@ static void emit_stages(struct walk *w) {
 /* Both phases get channels of their own, where there are two: a block that did both would wait
  * for its own part of the result before it takes the next. */
 static void choose_channels(const struct walk *w, int channels, bool broadcast) {
-  bool both = w->run->unit->reduce && w->run->unit->broadcast && channels > 1;
+  bool sums = w->run->unit->reduce && w->run->unit->broadcast, both = sums && channels > 1;
+  w->p->kind = sums && !broadcast ? 0 : 1;
   w->p->first_channel = both && broadcast ? channels / 2 : 0;
   w->p->end_channel = both && !broadcast ? channels / 2 : channels;
 }

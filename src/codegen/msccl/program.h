@@ -67,18 +67,29 @@ struct copse_msccl_block {
 
 /* How a program saves blocks, from the fastest to the most sparing way. */
 enum copse_msccl_sharing {
-  COPSE_MSCCL_SHARE_NONE,   /* sends and receives run at once, in blocks of their own */
-  COPSE_MSCCL_SHARE_BLOCKS, /* a send and a receive of one channel share a block */
-  COPSE_MSCCL_SHARE_ALL     /* and two ranks have one connection, if channels have room */
+  COPSE_MSCCL_SHARE_NONE,     /* sends and receives run at once, in blocks of their own */
+  COPSE_MSCCL_SHARE_CHANNELS, /* two ranks use fewer channels the less goes between them */
+  COPSE_MSCCL_SHARE_BLOCKS,   /* and a send and a receive of one channel share a block */
+  COPSE_MSCCL_SHARE_ALL       /* and two ranks have one connection, if channels have room */
+};
+
+/* A limit that a program breaks: what, at which rank, how much it needs (0: more than the limit)
+ * and the limit. */
+struct copse_msccl_misfit {
+  const char *what; /* NULL: none */
+  int rank, need, limit;
 };
 
 struct copse_msccl_program {
   int n_ranks;
   int first_channel, end_channel; /* those to choose from */
   enum copse_msccl_sharing sharing;
-  int max_blocks;   /* of a rank: with twice as many an attempt ends */
-  int crowded_rank; /* the rank that had them, -1: none */
-  int n_channels;   /* in use, once they are renumbered */
+  int *shares[2]; /* [n_ranks * n_ranks] from, to: how many channels may be used by sums that go on
+                     channels of their own, and by all else */
+  int kind;       /* which of the two is being added */
+  int max_blocks; /* of a rank */
+  struct copse_msccl_misfit misfit; /* the limit at which it ended */
+  int n_channels;                   /* in use, once they are renumbered */
   struct copse_msccl_block *blocks;
   int n_blocks;
   size_t capacity;
@@ -87,6 +98,7 @@ struct copse_msccl_program {
     int n;
     size_t capacity;
     int scratch; /* chunks taken */
+    int connections[2][COPSE_MSCCL_MAX_CHANNELS]; /* blocks that receive, and that send */
   } * ranks;     /* [n_ranks] */
   struct copse_arena arena;
   int *load;           /* [n_ranks * n_ranks * COPSE_MSCCL_MAX_CHANNELS] chunks by connection */

@@ -255,6 +255,7 @@ out:
 struct thinning {
   const struct copse_topology *t;
   int n, most;
+  int longest;   /* nodes of a way from rank to rank */
   bool sparing;  /* as few pairs as can be serve others, else those with the least load */
   int *rank_of;  /* [n_nodes] -1: a relay */
   int64_t *load; /* [n_links] of WHOLE_LOAD */
@@ -304,6 +305,7 @@ static void add_peers(struct thinning *m, const int *path, int n, int64_t weight
       *peer = (struct peer){0, &path[begin], end - begin + 1, -1, false};
       m->to[m->rank_of[path[begin]]]++;
       m->from[m->rank_of[path[end]]]++;
+      if (peer->n_way > m->longest) m->longest = peer->n_way;
     }
     peer->weight += weight;
     for (int i = begin; i < end; i++)
@@ -312,17 +314,29 @@ static void add_peers(struct thinning *m, const int *path, int n, int64_t weight
   }
 }
 
+/* The most ranks that a rank sends to or receives from. */
+static int most_peers(const struct thinning *m) {
+  int most = 0;
+  for (int r = 0; r < m->n; r++) {
+    if (m->to[r] > most) most = m->to[r];
+    if (m->from[r] > most) most = m->from[r];
+  }
+  return most;
+}
+
 /* The pair of ranks with too many peers and the most of them; NULL: none. */
 static struct peer *find_crowded(struct thinning *m) {
   struct peer *best = NULL;
-  int most = 0;
-  for (int i = 0; i < m->n * m->n; i++) {
-    struct peer *peer = &m->peers[i];
-    int to = m->to[i / m->n], from = m->from[i % m->n];
-    if (!peer->way || peer->by >= 0 || peer->stays || (to <= m->most && from <= m->most)) continue;
-    if (to + from > most) best = peer;
-    if (to + from > most) most = to + from;
-  }
+  int most = 0, any = most_peers(m);
+  for (int i = 0; i < m->n; i++)
+    for (int j = 0; j < m->n && m->to[i] + any > most; j++) {
+      struct peer *peer = &m->peers[i * m->n + j];
+      int to = m->to[i], from = m->from[j];
+      bool crowded = to > m->most || from > m->most;
+      if (!peer->way || peer->by >= 0 || peer->stays || !crowded || to + from <= most) continue;
+      best = peer;
+      most = to + from;
+    }
   return best;
 }
 
@@ -357,23 +371,26 @@ static void go_by_another(struct thinning *m, struct peer *peer) {
   m->from[dst]--;
 }
 
-static copse_status thin_path(struct thinning *m, struct copse_schedule_path *path,
-                              struct copse_arena *arena, struct copse_err *err) {
-  int *nodes, n = 1, most = 2 * m->t->n_nodes + path->n_nodes;
+static copse_status thin_way(void *context, struct copse_arena *arena, int from, int to,
+                             const int **way, int *n_way, struct copse_err *err) {
+  struct thinning *m = context;
+  const int *old = *way;
+  int *nodes, n = 1, most = 2 * m->longest * *n_way;
+  (void)from, (void)to;
   COPSE_DO(COPSE_ARRAY(arena, (size_t)most, nodes, err));
-  nodes[0] = path->nodes[0];
-  for (int begin = 0, end = 1; end < path->n_nodes; end++) {
-    if (m->rank_of[path->nodes[end]] < 0) continue;
-    int src = m->rank_of[path->nodes[begin]], dst = m->rank_of[path->nodes[end]];
+  nodes[0] = old[0];
+  for (int begin = 0, end = 1; end < *n_way; end++) {
+    if (m->rank_of[old[end]] < 0) continue;
+    int src = m->rank_of[old[begin]], dst = m->rank_of[old[end]];
     int by = m->peers[src * m->n + dst].by;
     const struct peer *over[2] = {&m->peers[src * m->n + by], &m->peers[by * m->n + dst]};
-    for (int i = begin + 1; by < 0 && i <= end; i++) nodes[n++] = path->nodes[i];
+    for (int i = begin + 1; by < 0 && i <= end; i++) nodes[n++] = old[i];
     for (int o = 0; by >= 0 && o < 2; o++)
       for (int i = 1; i < over[o]->n_way; i++) nodes[n++] = over[o]->way[i];
     begin = end;
   }
-  path->nodes = nodes;
-  path->n_nodes = n;
+  *way = nodes;
+  *n_way = n;
   return COPSE_OK;
 }
 
@@ -394,35 +411,43 @@ static copse_status list_peers(struct thinning *m, const struct copse_schedule *
   return COPSE_OK;
 }
 
-/* One of the two ways to do it. */
-static copse_status thin(struct copse_schedule *s, const struct copse_topology *topology, int most,
-                         bool sparing, bool *made, struct copse_err *err) {
-  COPSE_AT_END(free_thinning)
-  struct thinning m = {.t = topology, .n = topology->n_ranks, .most = most, .sparing = sparing};
-  struct copse_schedule_flow *flows;
-  struct peer *crowded;
-  COPSE_DO(list_peers(&m, s, err));
-  while ((crowded = find_crowded(&m))) go_by_another(&m, crowded);
-  *made = true;
-  for (int r = 0; r < m.n; r++) *made = *made && m.to[r] <= most && m.from[r] <= most;
-  if (!*made) return COPSE_OK;
-  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_flows, flows, err));
-  for (int f = 0; f < s->n_flows; f++) {
-    struct copse_schedule_path *paths;
-    flows[f] = s->flows[f];
-    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)flows[f].n_paths, paths, err));
-    for (int p = 0; p < flows[f].n_paths; p++) {
-      paths[p] = flows[f].paths[p];
-      COPSE_DO(thin_path(&m, &paths[p], &s->arena, err));
-    }
-    flows[f].paths = paths;
-  }
-  s->flows = flows;
-  return copse_flow_time(topology, flows, s->n_flows, &s->time_per_GB, err);
+/* The schedule as it is at hand. */
+static copse_status make_thinned(struct thinning *m, const struct copse_schedule *s,
+                                 struct copse_schedule **out, struct copse_err *err) {
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *made = NULL;
+  COPSE_DO(copse_schedule_borrow(s, &made, err));
+  COPSE_DO(copse_schedule_change_ways(made, thin_way, m, err));
+  COPSE_DO(copse_flow_time(m->t, made->flows, made->n_flows, &made->time_per_GB, err));
+  *out = made;
+  made = NULL;
+  return COPSE_OK;
 }
 
-copse_status copse_alltoall_thin(struct copse_schedule *s, const struct copse_topology *topology,
-                                 int most, bool *made, struct copse_err *err) {
-  COPSE_DO(thin(s, topology, most, false, made, err));
-  return *made ? COPSE_OK : thin(s, topology, most, true, made, err);
+/* Hands on all with at most `most` peers in one of the two ways; *most: less than the fewest. */
+static copse_status thin(const struct copse_schedule *s, const struct copse_topology *topology,
+                         bool sparing, int *most, copse_take_thinned *take, void *context,
+                         struct copse_err *err) {
+  COPSE_AT_END(free_thinning)
+  struct thinning m = {.t = topology, .n = topology->n_ranks, .sparing = sparing};
+  COPSE_DO(list_peers(&m, s, err));
+  for (int peers = most_peers(&m), before = peers + 1; peers < before; peers = most_peers(&m)) {
+    struct copse_schedule *made;
+    struct peer *crowded;
+    before = peers;
+    if (peers <= *most) {
+      COPSE_DO(make_thinned(&m, s, &made, err));
+      COPSE_DO(take(context, made, peers, err));
+      *most = peers - 1;
+    }
+    m.most = peers - 1;
+    while ((crowded = find_crowded(&m))) go_by_another(&m, crowded);
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_alltoall_thin(const struct copse_schedule *s,
+                                 const struct copse_topology *topology, int most,
+                                 copse_take_thinned *take, void *context, struct copse_err *err) {
+  COPSE_DO(thin(s, topology, false, &most, take, context, err));
+  return thin(s, topology, true, &most, take, context, err);
 }

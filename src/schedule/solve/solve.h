@@ -69,15 +69,20 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
                                   struct copse_solve_seconds *seconds,
                                   struct copse_err *err) COPSE_CHECKED;
 
+/* Takes a schedule, which borrows what it was made from, also where it fails. */
+typedef copse_status copse_take_thinned(void *context, struct copse_schedule *schedule, int peers,
+                                        struct copse_err *err);
 /*
- * Makes the flows of an alltoall, listed and in the topology's numbers, such that no rank sends to,
- * or receives from, more than `most` others straight: what went there goes by another rank, over
- * whose links that takes the least. Its time is set, its bound stands. *made: so it is, else
- * nothing has changed. COPSE_NOMEM, COPSE_OVERFLOW. O(pairs that go by others * ranks * (ranks +
- * links of a way))
+ * Makes schedules of an alltoall, whose flows are listed and in the topology's numbers, in which
+ * each rank sends to, and receives from, ever fewer others straight: what went there goes by
+ * another rank, over whose links that takes the least. `take` gets those of at most `most` peers,
+ * one for each number that is reached, the largest first; they are the same for any `most`. Their
+ * time is set, the bound stands. COPSE_NOMEM, COPSE_OVERFLOW. O(pairs * ranks * (ranks + links of a
+ * way))
  */
-copse_status copse_alltoall_thin(struct copse_schedule *schedule,
-                                 const struct copse_topology *topology, int most, bool *made,
+copse_status copse_alltoall_thin(const struct copse_schedule *schedule,
+                                 const struct copse_topology *topology, int most,
+                                 copse_take_thinned *take, void *context,
                                  struct copse_err *err) COPSE_CHECKED;
 
 /*

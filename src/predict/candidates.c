@@ -552,9 +552,6 @@ void copse_candidates_free(struct copse_candidates *candidates) {
   candidates->n = 0;
 }
 
-/* Powers of two that there are, and as many ends of candidates. */
-#define MOST_SIZES 128
-
 /* ---- which is best --------------------------------------------------------------------------- */
 
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
@@ -614,15 +611,18 @@ struct sizes {
   double bytes[MOST_SIZES], us[MOST_SIZES][COPSE_MAX_CANDIDATES];
 };
 
-/* Powers of two, and what comes next where candidates end. */
+/* Powers of two, steps between if transfers are few, and what comes next where one ends. */
 static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint64_t largest,
                        struct sizes *sizes) {
-  for (uint64_t size = smallest; size <= largest && sizes->n < MOST_SIZES; size *= 2) {
+  double transfers = 0;
+  for (int i = 0; i < c->n; i++) transfers += c->predictions[i].dag.n_transfers;
+  uint64_t steps = transfers <= MOST_STEPPED ? STEPS_A_POWER : 1, size = smallest;
+  for (uint64_t power = size; size <= largest && sizes->n < MOST_SIZES - 1; size += power / steps) {
     bool ends = false;
+    if (size == 2 * power) power = size;
     for (int i = 0; i < c->n; i++) ends = ends || c->list[i].most_bytes == size;
     sizes->bytes[sizes->n++] = (double)size;
-    if (ends && size < largest && sizes->n < MOST_SIZES)
-      sizes->bytes[sizes->n++] = (double)size + 1;
+    if (ends && size < largest) sizes->bytes[sizes->n++] = (double)size + 1;
   }
 }
 

@@ -135,13 +135,13 @@ struct copse_candidate_range {
 
 /*
  * Candidates for all message sizes, compared at the powers of two from `smallest` to `largest`
- * (powers of two themselves, smallest < largest) and a byte beyond where candidates end: each range
- * has one that is the best at those sizes or within CLOSE_TIME of it, in as few ranges as there can
- * be, since a range more is a plan more to load, and the times are a model's. Between two sizes a
- * range begins where its candidate becomes faster than the one before it, or with more hops faster
- * by MODEL_ERROR. Sizes beside such borders are compared too, so that no third one is much faster
- * there. The first range begins at 0, the last ends at INT64_MAX; neighbours have different
- * candidates.
+ * (powers of two themselves, smallest < largest), at three sizes between them where that is little
+ * to simulate, and a byte beyond where candidates end: each range has one that is the best at those
+ * sizes or within CLOSE_TIME of it, in as few ranges as there can be, since a range more is a plan
+ * more to load, and the times are a model's. Between two sizes a range begins where its candidate
+ * becomes faster than the one before it, or with more hops faster by MODEL_ERROR. Sizes beside such
+ * borders are compared too, so that no third one is much faster there. The first range begins at 0,
+ * the last ends at INT64_MAX; neighbours have different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,

@@ -82,7 +82,8 @@ START_TEST(a_swap_is_refused_or_harmless) {
 END_TEST
 
 /* For each MOVE's guard: the wait just before it, swapped, is a race, but for the few cases where
- * an earlier wait for a later signal of the same worker has shown as much. */
+ * an earlier wait for a later signal of the same worker has shown as much, or one for the same sum,
+ * which a root deals to this worker for several children. */
 static int guards_refused, guards_accepted;
 static void swap_guards(const struct copse_plan *plan) {
   for (uint32_t op = 0; op + 1 < plan->header.n_ops; op++) {
@@ -102,7 +103,7 @@ static void swap_guards(const struct copse_plan *plan) {
 }
 START_TEST(a_move_before_its_wait_is_refused) {
   for_every_plan(swap_guards);
-  ck_assert_int_gt(guards_refused, 20 * guards_accepted);
+  ck_assert_int_gt(guards_refused, 5 * guards_accepted);
   ck_assert_int_gt(guards_refused, COPSE_TEST_UP_TO(50, 20));
 }
 END_TEST

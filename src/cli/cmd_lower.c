@@ -318,6 +318,18 @@ static double slower_percent(const struct fitting *it, const struct copse_schedu
   return given > 0 ? 100 * (copse_q_to_double(it->time) / given - 1) : 0;
 }
 
+/* That another schedule is written, why, and what links then carry more. */
+static void note_other(const struct copse_schedule *s, const struct fitting *it,
+                       const struct copse_err *misfit) {
+  double more = (100 + slower_percent(it, s)) * (1 + it->sum.more) - 100;
+  char cost[48] = "no slower";
+  if (more > 0) snprintf(cost, sizeof cost, "at most %.3g %% slower, rounded,", more);
+  copse_note(&copse_cli_notes,
+             "the schedule does not fit MSCCL's limits (%.*s); written is \"%s\", the fastest "
+             "found for %s that does: %s for long messages, and short ones may lose more",
+             (int)strcspn(misfit->text, ";"), misfit->text, it->name, s->topology_name, cost);
+}
+
 static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) {
   struct copse_msccl_options options = o->msccl;
   struct copse_msccl_summary sum;
@@ -326,13 +338,7 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   struct copse_err misfit = COPSE_ERR_INIT;
   COPSE_AT_END(end_fitting) struct fitting other = {.options = &options, .given = w->schedule};
   COPSE_DO(make_msccl(w, &other, &sum, &misfit));
-  if (other.name[0])
-    copse_note(
-        &copse_cli_notes,
-        "the schedule does not fit MSCCL's limits (%.*s); written is \"%s\", the fastest "
-        "found for %s that does: %.3g %% slower for long messages, and short ones may lose more",
-        (int)strcspn(misfit.text, ";"), misfit.text, other.name, w->schedule->topology_name,
-        slower_percent(&other, w->schedule));
+  if (other.name[0]) note_other(w->schedule, &other, &misfit);
   if (o->json) {
     copse_text_add(&w->text,
                    ", \"thread_blocks\": %d, \"channels\": %d, \"chunks\": %d, \"scratch\": %d, "

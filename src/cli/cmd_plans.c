@@ -280,7 +280,7 @@ static void add_losses(struct job *j, const struct copse_candidate_range *range,
     else if (range->fewer_hops > 0 && range->loss <= (1 + MODEL_ERROR) * (1 + CLOSE_TIME) - 1)
       copse_text_add(&j->losses, ", for %d hop%s less\n", range->fewer_hops, range->fewer_hops == 1 ? "" : "s");
     else
-      copse_text_add(&j->losses, ", for a plan less\n");
+      copse_text_add(&j->losses, ", for a plan less or as times jump at a border\n");
   }
   if (before->part <= WORTH_SAYING) return;
   add_slower(j, range, before->part, before->bytes, before->by);

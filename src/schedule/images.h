@@ -46,10 +46,6 @@ struct copse_base_tree {
 copse_status copse_base_tree_make(const struct copse_schedule *schedule, int tree,
                                   struct copse_arena *arena, struct copse_base_tree *out,
                                   struct copse_err *err) COPSE_CHECKED;
-/* Whether rank v is u or hangs below it. */
-static inline bool copse_base_tree_below(const struct copse_base_tree *tree, int v, int u) {
-  return tree->begin[v] >= tree->begin[u] && tree->begin[v] < tree->end[u];
-}
 
 /* Ranks of a base tree that hang elsewhere, or nowhere. */
 #define COPSE_HANGS_NOWHERE (-1)

@@ -67,6 +67,13 @@ static struct copse_schedule *solve(const struct copse_topology *t, copse_collec
   return s;
 }
 
+static void check_optimal(const struct copse_schedule *s, const struct copse_topology *t) {
+  struct copse_verify_report report;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
+  ck_assert(report.optimal);
+}
+
 static void check_by_lp(const struct copse_topology *t, int root, struct copse_q time) {
   struct copse_test_graph *graph = copse_test_graph_of_topology(t, root, false);
   double expected = copse_test_lp_time(graph), found = (double)time.num / (double)time.den;
@@ -357,7 +364,6 @@ START_TEST(any_few_dead_parts_are_repaired) {
   ASSERT_OK(copse_topology_synthetic(fabrics[_i], NULL, &whole, &err), &err);
   for (int i = 0; i < n; i++) {
     struct copse_topology *t = break_parts(whole, &state);
-    struct copse_verify_report report;
     struct copse_schedule *s, *careful;
     ASSERT_OK(solve_repaired(t, whole, COPSE_ALLGATHER, &s, &err), &err);
     n_anew += !s->excepted && s->n_rotations == 0;
@@ -365,8 +371,7 @@ START_TEST(any_few_dead_parts_are_repaired) {
     int height = copse_schedule_height(s);
     ck_assert_int_le(height, 2 + 6);
     n_high += height > 2 + 4;
-    ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
-    ck_assert(report.optimal);
+    check_optimal(s, t);
     if (i % 10 == 0) {
       ASSERT_OK(copse_solve_schedule(t, &plain, &careful, &seconds, &err), &err);
       ck_assert(copse_q_eq(careful->bound.time_per_GB, s->time_per_GB));
@@ -415,7 +420,6 @@ static int list_alike(int which, int n_hosts, char names[][32], struct copse_fau
 START_TEST(what_is_broken_alike_is_made_by_the_symmetries_left) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *whole, *t;
-  struct copse_verify_report report;
   struct copse_schedule *s;
   char names[8][32];
   struct copse_fault faults[16];
@@ -431,8 +435,7 @@ START_TEST(what_is_broken_alike_is_made_by_the_symmetries_left) {
   ck_assert_int_le(copse_schedule_height(s), alike[_i].most);
   if (t->n_ranks <= 24) check_by_lp(t, -1, s->time_per_GB); /* of 64 that takes minutes */
   check_listed(s, t);
-  ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
-  ck_assert(report.optimal);
+  check_optimal(s, t);
   copse_schedule_free(s);
   copse_topology_free(t);
   copse_topology_free(whole);
@@ -444,7 +447,6 @@ START_TEST(what_is_made_by_the_symmetries_left_is_compact) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *whole, *t;
   struct copse_solve_seconds seconds;
-  struct copse_verify_report report;
   struct copse_schedule *s;
   const struct copse_fault fault = {"rail1", {0, 1}};
   struct copse_solve_options options = {
@@ -456,8 +458,7 @@ START_TEST(what_is_made_by_the_symmetries_left_is_compact) {
   ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
   ck_assert_int_gt(s->n_rotations, 0);
   ck_assert(!s->excepted);
-  ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
-  ck_assert(report.optimal);
+  check_optimal(s, t);
   check_listed(s, t);
   copse_schedule_free(s);
   copse_topology_free(t);
@@ -482,7 +483,6 @@ START_TEST(places_are_found_however_far_and_once_for_each_tree) {
   struct copse_fault faults[12];
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *whole, *t;
-  struct copse_verify_report report;
   struct copse_schedule *s;
   int n = 0;
   for (; n < 12 && narrow[_i].down[n]; n++)
@@ -492,8 +492,7 @@ START_TEST(places_are_found_however_far_and_once_for_each_tree) {
   ASSERT_OK(solve_repaired(t, whole, COPSE_ALLGATHER, &s, &err), &err);
   ck_assert(s->excepted);
   ck_assert_int_le(copse_schedule_height(s), 2 + 4);
-  ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
-  ck_assert(report.optimal);
+  check_optimal(s, t);
   copse_schedule_free(s);
   copse_topology_free(t);
   copse_topology_free(whole);
@@ -518,7 +517,6 @@ static const struct {
 START_TEST(hosts_of_linked_gpus_are_entered_anywhere) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_topology *whole, *t;
-  struct copse_verify_report report;
   struct copse_schedule *healthy, *s;
   ASSERT_OK(copse_topology_load(linked[_i].file, NULL, &whole, &err), &err);
   ASSERT_OK(copse_topology_break(whole, "t.json", &linked[_i].fault, 1, &t, &err), &err);
@@ -526,8 +524,7 @@ START_TEST(hosts_of_linked_gpus_are_entered_anywhere) {
   ASSERT_OK(solve_repaired(t, whole, COPSE_ALLGATHER, &s, &err), &err);
   ck_assert(s->excepted);
   ck_assert_int_le(copse_schedule_height(s), copse_schedule_height(healthy) + 4);
-  ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
-  ck_assert(report.optimal);
+  check_optimal(s, t);
   check_listed(s, t);
   copse_schedule_free(s);
   copse_schedule_free(healthy);

@@ -65,7 +65,7 @@ struct part {
   int *level;    /* [n_ranks] moves from the tree's leaves (reduce) or root (broadcast) */
   int *worker;   /* [n_ranks] among the rank's workers */
   int ways;    /* roles that the root's puts are dealt to; 1: one, which also keeps its own copy */
-  int *sender; /* [n_ranks] the parent's worker that puts to this rank */
+  int *sender; /* [n_ranks] where ways > 1, the parent's worker that puts to this rank */
   uint32_t *local; /* [n_ranks] where ways > 1, channels within the root, + 1, 0: none, for it is
                       one worker. Of the last child of each role: that it was read, for the root's
                       own copy, which in place lies there. Where the root sums up, of the first
@@ -85,8 +85,6 @@ struct lowering {
   bool handshake;               /* broadcasts wait until the peers have entered */
   struct copse_arena arena;     /* of one cut into instances */
 };
-
-static int at_most(int value, int most) { return value < most ? value : most; }
 
 /* ---- roles ----------------------------------------------------------------------------- */
 
@@ -181,8 +179,9 @@ static copse_status spread_puts(struct lowering *l, struct copse_err *err) {
     struct part *part = &l->parts[BROADCAST][u];
     if (!part->tree) continue;
     int children = copse_tree_children(part->tree, unit->root);
-    part->ways = at_most(l->b->options.max_workers / n_units[unit->root], children);
+    part->ways = copse_smaller(l->b->options.max_workers / n_units[unit->root], children);
     if (part->ways < 1 || !is_dealt(l, unit, n_units[unit->root])) part->ways = 1;
+    if (part->ways == 1) continue;
     COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, part->sender, err));
     COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, part->local, err));
     for (int r = 0; r < l->n_ranks; r++) part->sender[r] = -1;
@@ -293,15 +292,15 @@ static void split_workers(const struct effort effort[N_PHASES], int most, int fi
   const struct effort reduce = effort[REDUCE], broadcast = effort[BROADCAST];
   int roles = broadcast.movers > 0 ? broadcast.movers : broadcast.waiters;
   first[REDUCE] = first[BROADCAST] = 0;
-  count[REDUCE] = at_most(reduce.movers, most);
-  count[BROADCAST] = at_most(roles, most);
+  count[REDUCE] = copse_smaller(reduce.movers, most);
+  count[BROADCAST] = copse_smaller(roles, most);
   if (reduce.movers == 0) return;
   count[BROADCAST] = count[REDUCE];
   if (broadcast.movers == 0) return;
   int share = (int)(most * broadcast.cost / (reduce.cost + broadcast.cost) + 0.5);
-  share = share < 1 ? 1 : at_most(share, most - 1);
-  count[REDUCE] = at_most(reduce.movers, most - share);
-  count[BROADCAST] = at_most(broadcast.movers, share);
+  share = share < 1 ? 1 : copse_smaller(share, most - 1);
+  count[REDUCE] = copse_smaller(reduce.movers, most - share);
+  count[BROADCAST] = copse_smaller(broadcast.movers, share);
   first[BROADCAST] = count[REDUCE];
 }
 
@@ -543,10 +542,10 @@ static void add_broadcast(struct lowering *l, const struct copse_role *role, int
   for (int i = role->first; i < role->end && l->handshake; i++)
     copse_build_wait(l->b, COPSE_WHEN_FIRST,
                      channel_of(l, u, part->back, part->tree->children[i]));
-  bool root = rank == l->units.units[u].root && role->first < role->end,
-       sums = l->units.units[u].reduce;
-  uint32_t before = root && sums ? part->local[part->tree->children[role->first]] : 0;
-  uint32_t after = root && !sums ? part->local[part->tree->children[role->end - 1]] : 0;
+  bool deals = part->ways > 1 && rank == l->units.units[u].root && role->first < role->end;
+  bool sums = l->units.units[u].reduce;
+  uint32_t before = deals && sums ? part->local[part->tree->children[role->first]] : 0;
+  uint32_t after = deals && !sums ? part->local[part->tree->children[role->end - 1]] : 0;
   if (before > 0) copse_build_wait(l->b, COPSE_WHEN_ALWAYS, before - 1);
   add_puts(l, u, rank, role->first, role->end);
   notify_children(l, u, role->first, role->end);
@@ -570,7 +569,7 @@ static void add_own(struct lowering *l, int u, int rank) {
 static void add_root(struct lowering *l, int u, int rank) {
   const struct copse_unit_tree *down = l->units.units[u].broadcast;
   const struct part *part = &l->parts[BROADCAST][u];
-  int folded = at_most(count_folded(l, u), CHILDREN_PER_MOVE);
+  int folded = copse_smaller(count_folded(l, u), CHILDREN_PER_MOVE);
   add_sum(l, u, rank, folded);
   if (!down) return;
   int first = down->first_child[rank], end = first + count_folded(l, u);

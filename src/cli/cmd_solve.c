@@ -73,9 +73,9 @@ static void print_gap(const struct copse_schedule *s, const struct copse_topolog
     printf(": what must go %s %s\n", at->reversed ? "out of" : "into",
            t->nodes[t->rank_nodes[at->rank]].id);
   else
-    printf(": %s\n", at->kind == COPSE_BOUND_AT_LENGTHS  ? "how far all bytes must go"
-                     : at->kind == COPSE_BOUND_AT_VOLUME ? "how many messages there must be"
-                                                         : "what must cross from part to part");
+    printf(": %s\n", at->kind == COPSE_BOUND_AT_LENGTHS ? "how far all bytes must go"
+                     : at->kind == COPSE_BOUND_AT_CUT   ? "what must cross from part to part"
+                                                        : "how many messages there must be");
   if (s->bound.kind == COPSE_BOUND_PHASES || s->bound.kind == COPSE_BOUND_FORESTS)
     printf("%s at least %.6g us, by bandwidth alone\n",
            s->bound.kind == COPSE_BOUND_PHASES

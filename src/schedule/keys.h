@@ -89,11 +89,13 @@ static const struct copse_json_key bound_at_keys[] = {
     {"alpha_us", COPSE_JSON_NEEDED | COPSE_JSON_NOT_NEGATIVE,
      "us of a hop from rank to rank, such as 2"},
     {"us", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE, "the bound in us, such as \"21/4\""},
-    {"kind", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"cut\", \"volume\" or \"lengths\""},
+    {"kind", COPSE_JSON_NEEDED | COPSE_JSON_STRING,
+     "\"cut\", \"volume\", \"rounds\" or \"lengths\""},
     {"rank", COPSE_JSON_INDEX, "the rank whose share arrives last"},
     {"reversed", COPSE_JSON_BOOL, "true where that share leaves last"},
     {"parts", COPSE_JSON_ARRAY, "such as [{\"nodes\": [\"gpu0\"]}]"},
     {"times", COPSE_JSON_ARRAY, "such as [{\"us\": \"5/2\", \"nodes\": [\"gpu0\"]}]"},
+    {"early", COPSE_JSON_ARRAY, "likewise, of what can be sent on"},
     {0}};
 
 static const struct copse_json_key edge_keys[] = {

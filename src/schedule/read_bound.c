@@ -151,7 +151,7 @@ static copse_status read_parts(struct copse_reader *r, const cJSON *item, const 
 }
 
 copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) {
-  static const char *const kinds[] = {"cut", "volume", "lengths"};
+  static const char *const kinds[] = {"cut", "volume", "lengths", "rounds"};
   struct copse_bound_at *at;
   const char *kind;
   int64_t rank;
@@ -163,10 +163,10 @@ copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) {
   COPSE_DO(copse_json_get_rational(&r->json, item, "alpha_us", &at->alpha_us, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, item, "us", &at->us, r->err));
   COPSE_DO(copse_json_get_string(&r->json, item, "kind", &kind, r->err));
-  while (at->kind < 3 && strcmp(kind, kinds[at->kind]) != 0) at->kind++;
-  if (at->kind == 3)
+  while (at->kind < 4 && strcmp(kind, kinds[at->kind]) != 0) at->kind++;
+  if (at->kind == 4)
     return copse_reader_refuse(r, item, NULL,
-                               "\"kind\" must be \"cut\", \"volume\" or \"lengths\"");
+                               "\"kind\" must be \"cut\", \"volume\", \"rounds\" or \"lengths\"");
   if (at->alpha_us.num < 0 || at->us.num <= 0)
     return copse_reader_refuse(r, item, NULL, "\"us\" must be positive, \"alpha_us\" not negative");
   COPSE_DO(copse_json_get_bool_or(&r->json, item, "reversed", false, &at->reversed, r->err));
@@ -177,6 +177,7 @@ copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) {
   }
   COPSE_DO(read_parts(r, item, "parts", false, &at->parts, &at->n_parts));
   COPSE_DO(read_parts(r, item, "times", true, &at->times, &at->n_times));
+  COPSE_DO(read_parts(r, item, "early", true, &at->early, &at->n_early));
   r->schedule->bound_at = at;
   return COPSE_OK;
 }

@@ -216,7 +216,7 @@ static void add_parts(struct copse_text *text, const struct copse_schedule *sche
 }
 
 static void add_bound_at(struct copse_text *text, const struct copse_schedule *schedule) {
-  static const char *const kinds[] = {"cut", "volume", "lengths"};
+  static const char *const kinds[] = {"cut", "volume", "lengths", "rounds"};
   const struct copse_bound_at *at = schedule->bound_at;
   copse_text_add(text,
                  " \"bound_at\": {\"bytes\": %" PRId64
@@ -226,6 +226,7 @@ static void add_bound_at(struct copse_text *text, const struct copse_schedule *s
   if (at->reversed) copse_text_add(text, ", \"reversed\": true");
   add_parts(text, schedule, "parts", at->parts, at->n_parts, false);
   add_parts(text, schedule, "times", at->times, at->n_times, true);
+  add_parts(text, schedule, "early", at->early, at->n_early, true);
   copse_text_add(text, "},\n");
 }
 

@@ -143,13 +143,22 @@ struct copse_schedule_cut copse_bound_main_cut(const struct copse_bound *bound);
  * time 0 to ranks of time T.
  * COPSE_BOUND_AT_VOLUME: bytes that must come into ranks from others, or into parts of the nodes;
  * p is 0 (of a broadcast what data take from the root) where a part's links leave and T where they
- * enter, and stands for relays outside of them. Of an allreduce among k parts 2 (k - 1) M, or k (k
- * - 1) M where T is at most what two messages take one after the other; less, if it is just that.
+ * enter, and stands for relays outside of them. Of an allreduce among k parts 2 (k - 1) M, or (in
+ * files of before COPSE_BOUND_AT_ROUNDS) k (k - 1) M where T is at most what two messages take one
+ * after the other; less, if it is just that.
+ * COPSE_BOUND_AT_ROUNDS: an allreduce among k parts. With d, the least latency of a message: what
+ * can come into parts by T, and k - 1 times what can by T - d, is k (k - 1) M. Of the second sum
+ * `early` are the times plus d, and a part's links leave at d.
  * COPSE_BOUND_AT_LENGTHS: an alltoall, by the lengths l of its COPSE_BOUND_LENGTHS; sum of
  * l_e b_e max(0, T - latency_e - before_e - after_e) is the sum of demand(i,j) * dist_l(i,j);
  * before_e and after_e: the least latency from a rank to the link and from it to a rank.
  */
-enum copse_bound_at_kind { COPSE_BOUND_AT_CUT, COPSE_BOUND_AT_VOLUME, COPSE_BOUND_AT_LENGTHS };
+enum copse_bound_at_kind {
+  COPSE_BOUND_AT_CUT,
+  COPSE_BOUND_AT_VOLUME,
+  COPSE_BOUND_AT_LENGTHS,
+  COPSE_BOUND_AT_ROUNDS
+};
 
 struct copse_bound_at {
   int64_t bytes; /* M */
@@ -161,7 +170,9 @@ struct copse_bound_at {
              */
   const struct copse_schedule_part *times; /* of nodes before us; all others have us */
   int n_times;
-  const struct copse_schedule_part *parts; /* COPSE_BOUND_AT_VOLUME; none: each rank is one */
+  const struct copse_schedule_part *early; /* COPSE_BOUND_AT_ROUNDS: likewise */
+  int n_early;
+  const struct copse_schedule_part *parts; /* _VOLUME, _ROUNDS; none: each rank is one */
   int n_parts;
 };
 

@@ -416,13 +416,13 @@ static copse_status at_node(struct at_checker *c, int listed, int *node) {
   return COPSE_OK;
 }
 
-static copse_status at_times(struct at_checker *c) {
+static copse_status at_times(struct at_checker *c, const struct copse_schedule_part *times, int n) {
   for (int v = 0; v < c->topology->n_nodes; v++) mpq_set(c->time[v], c->us);
-  for (int i = 0; i < c->at->n_times; i++)
-    for (int j = 0; j < c->at->times[i].n_nodes; j++) {
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < times[i].n_nodes; j++) {
       int node;
-      COPSE_DO(at_node(c, c->at->times[i].nodes[j], &node));
-      copse_mpq_set(c->time[node], c->at->times[i].us);
+      COPSE_DO(at_node(c, times[i].nodes[j], &node));
+      copse_mpq_set(c->time[node], times[i].us);
       if (mpq_sgn(c->time[node]) < 0 || mpq_cmp(c->time[node], c->us) > 0)
         return refute(c, "\"bound_at\": the time of '%s' is not between 0 and the bound",
                       c->topology->nodes[node].id);
@@ -479,7 +479,7 @@ static copse_status at_due(struct at_checker *c) {
 }
 
 static copse_status at_cut(struct at_checker *c) {
-  COPSE_DO(at_times(c));
+  COPSE_DO(at_times(c, c->at->times, c->at->n_times));
   for (int e = 0; e < c->topology->n_links; e++) {
     copse_mpq_set(c->width, c->topology->links[e].bandwidth);
     at_add(c, e, c->time[at_end(c, e, true)], c->time[at_end(c, e, false)]);
@@ -527,7 +527,6 @@ static copse_status at_parts(struct at_checker *c, int n, mpq_t *first) {
   for (int i = 0; i < n; i++) mpq_set_si(first[i], -1, 1);
   for (int v = 0; v < t->n_nodes; v++) {
     int part = c->part[v];
-    c->seen[v] = part >= 0; /* what is in a part has no time of its own */
     if (part < 0 || mpq_sgn(c->opens[v]) < 0) continue;
     if (mpq_sgn(first[part]) < 0 || mpq_cmp(c->opens[v], first[part]) < 0)
       mpq_set(first[part], c->opens[v]);
@@ -548,28 +547,49 @@ static copse_status at_may_count(struct at_checker *c) {
   return COPSE_OK;
 }
 
-/* An allreduce in less than two messages one after the other takes one from every part to each:
- * that is due where it is more, and the time not beyond. Two take at least twice the least latency
- * out of a part and into one; for that time itself it need not be all of the bytes. */
-static copse_status at_direct(struct at_checker *c, int n) {
-  mpq_t *least; /* out of a part, into one, both at once; what can cross */
-  COPSE_DO(copse_verify_rationals(&c->all->scratch, 4, &least, c->err));
+/* The least that a message takes from one part into another; `least`: 3, the answer in the last. */
+static void at_message(struct at_checker *c, mpq_t *least) {
   for (int i = 0; i < 3; i++) mpq_set(least[i], c->us); /* beyond, nothing follows */
   for (int e = 0; e < c->topology->n_links; e++) {
     int from = c->part[at_end(c, e, true)], to = c->part[at_end(c, e, false)],
-        which = from < 0 ? 1 : 2 * (to >= 0);
+        which = from < 0 ? 1 : 2 * (to >= 0); /* out of a part, into one, both at once */
     if (from != to && mpq_cmp(c->latency[e], least[which]) < 0)
       mpq_set(least[which], c->latency[e]);
   }
   mpq_add(least[0], least[0], least[1]);
   if (mpq_cmp(least[2], least[0]) > 0) mpq_set(least[2], least[0]);
-  mpq_add(least[2], least[2], least[2]);
+}
+
+/* An allreduce in less than two messages one after the other takes one from every part to each:
+ * that is due where it is more, and the time not beyond. Two take at least twice the least latency;
+ * for that time itself it need not be all of the bytes. */
+static void at_direct(struct at_checker *c, int n, const mpq_t message) {
+  COPSE_MPQ(twice);
+  COPSE_MPQ(crosses); /* in parts of M */
+  mpq_add(twice, message, message);
   mpq_set_si(c->term, c->at->bytes, 1000);
   mpq_canonicalize(c->term);
-  mpq_div(least[3], c->sum, c->term); /* what can cross in parts of M */
-  if (mpq_cmp(c->us, least[2]) <= 0 && mpq_cmp(least[3], c->due) > 0) {
-    mpq_set_si(c->due, (long)n * (n - 1), 1);
-    if (mpq_equal(c->us, least[2]) && mpq_cmp(least[3], c->due) < 0) mpq_set(c->due, least[3]);
+  mpq_div(crosses, c->sum, c->term);
+  if (mpq_cmp(c->us, twice) > 0 || mpq_cmp(crosses, c->due) <= 0) return;
+  mpq_set_si(c->due, (long)n * (n - 1), 1);
+  if (mpq_equal(c->us, twice) && mpq_cmp(crosses, c->due) < 0) mpq_set(c->due, crosses);
+}
+
+/* What can come into parts, `copies` times; what is in a part can leave from first[part] on. */
+static copse_status at_cross(struct at_checker *c, const struct copse_schedule_part *times, int n,
+                             const mpq_t *first, long copies) {
+  const struct copse_topology *t = c->topology;
+  int root = c->schedule->root < 0 ? -1 : c->part[t->rank_nodes[c->schedule->root]];
+  for (int v = 0; v < t->n_nodes; v++) c->seen[v] = c->part[v] >= 0; /* has no time of its own */
+  COPSE_DO(at_times(c, times, n));
+  for (int e = 0; e < t->n_links; e++) {
+    int src = at_end(c, e, true), dst = at_end(c, e, false), from = c->part[src], to = c->part[dst];
+    if (from >= 0 && (from == to || mpq_sgn(first[from]) < 0)) continue;
+    if (to >= 0 && to == root) continue;
+    mpq_set_si(c->width, copies, 1);
+    copse_mpq_set(c->term, t->links[e].bandwidth);
+    mpq_mul(c->width, c->width, c->term);
+    at_add(c, e, from >= 0 ? first[from] : c->time[src], to >= 0 ? c->us : c->time[dst]);
   }
   return COPSE_OK;
 }
@@ -577,23 +597,25 @@ static copse_status at_direct(struct at_checker *c, int n) {
 static copse_status at_volume(struct at_checker *c) {
   const struct copse_topology *t = c->topology;
   int n = c->at->n_parts > 0 ? c->at->n_parts : t->n_ranks;
-  bool all = c->schedule->collective == COPSE_ALLREDUCE;
-  mpq_t *first;
+  bool all = c->schedule->collective == COPSE_ALLREDUCE,
+       rounds = c->at->kind == COPSE_BOUND_AT_ROUNDS;
+  mpq_t *first, *least;
   COPSE_DO(copse_verify_rationals(&c->all->scratch, n, &first, c->err));
+  COPSE_DO(copse_verify_rationals(&c->all->scratch, 3, &least, c->err));
   COPSE_DO(at_may_count(c));
+  if (rounds && !all) return refute(c, "\"bound_at\": rounds bound an allreduce alone");
   at_distances(c, false, c->opens);
   COPSE_DO(at_parts(c, n, first));
-  COPSE_DO(at_times(c));
-  int root = c->schedule->root < 0 ? -1 : c->part[t->rank_nodes[c->schedule->root]];
-  for (int e = 0; e < t->n_links; e++) {
-    int src = at_end(c, e, true), dst = at_end(c, e, false), from = c->part[src], to = c->part[dst];
-    if (from >= 0 && (from == to || mpq_sgn(first[from]) < 0)) continue;
-    if (to >= 0 && to == root) continue;
-    copse_mpq_set(c->width, t->links[e].bandwidth);
-    at_add(c, e, from >= 0 ? first[from] : c->time[src], to >= 0 ? c->us : c->time[dst]);
+  COPSE_DO(at_cross(c, c->at->times, c->at->n_times, first, 1));
+  mpq_set_si(c->due, (rounds ? (long)n : all ? 2L : 1L) * (n - 1), 1);
+  if (!all) return COPSE_OK;
+  at_message(c, least);
+  if (!rounds) {
+    at_direct(c, n, least[2]);
+    return COPSE_OK;
   }
-  mpq_set_si(c->due, (all ? 2L : 1L) * (n - 1), 1);
-  return all ? at_direct(c, n) : COPSE_OK;
+  for (int i = 0; i < n; i++) mpq_set(first[i], least[2]);
+  return at_cross(c, c->at->early, c->at->n_early, first, n - 1);
 }
 
 /* The lengths of the schedule's own bound, which has been checked. */
@@ -660,7 +682,7 @@ copse_status copse_verify_bound_at(struct copse_verify_checker *all) {
   if (c.at->kind == COPSE_BOUND_AT_CUT)
     COPSE_DO(at_cut(&c));
   else
-    COPSE_DO(c.at->kind == COPSE_BOUND_AT_VOLUME ? at_volume(&c) : at_lengths(&c));
+    COPSE_DO(c.at->kind == COPSE_BOUND_AT_LENGTHS ? at_lengths(&c) : at_volume(&c));
   mpq_set_si(c.term, c.at->bytes, 1000); /* GB/s are 1000 bytes per us */
   mpq_canonicalize(c.term);
   mpq_mul(c.due, c.due, c.term);

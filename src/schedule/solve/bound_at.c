@@ -17,13 +17,17 @@
 #include "schedule/solve/policy.h"
 #include "solver/network/flow.h"
 
-/* Nodes that come to a part's name, and leave by that name + n_nodes; relays outside are one. */
+/* Links that come to a part's name, and leave by that name + n_nodes; relays outside are one node.
+ * In `rounds` the network stands twice, the second 2 n_nodes further on: there parts send a message
+ * later, and each byte counts for all parts but one. */
 struct volume {
-  const int *part; /* [n_nodes] its name, -1: in none; NULL in a bound: every rank is one */
+  const int *part; /* [n_nodes] its name, -1: in none */
+  int n_parts;
+  bool of_ranks, rounds;             /* of_ranks: every rank alone is a part */
   struct copse_quickest_link *links; /* [n_links] between different parts and relays */
   int n_links;
   struct copse_quickest *quickest;
-  struct copse_quickest_end *from, *to; /* [n_ranks] */
+  struct copse_quickest_end *from, *to; /* [n_ranks], in rounds [2 n_ranks] */
   int n_from, n_to;
 };
 
@@ -39,7 +43,7 @@ struct copse_bounds {
   struct copse_q alpha_us;
   struct copse_timed_instance sides[2]; /* 1: turned around */
   int **levels, n_levels;               /* [n_nodes] parts by name: hosts, boards, pods */
-  struct volume volumes[1 + 2 * COPSE_BOUND_LEVELS]; /* the first: of ranks */
+  struct volume volumes[2 + 2 * COPSE_BOUND_LEVELS];
   int n_volumes;
   int *asked, n_asked;         /* nodes of the ranks that stand for all */
   int64_t *demand, m;          /* alltoall; NULL: even */
@@ -76,8 +80,7 @@ static copse_status make_ends(struct copse_bounds *b, const int64_t *release, st
   size_t n = (size_t)t->n_ranks;
   int root = b->root < 0 ? -1 : v->part[t->rank_nodes[b->root]];
   int64_t *first;
-  COPSE_DO(COPSE_ARRAY(&b->arena, n, v->from, err));
-  COPSE_DO(COPSE_ARRAY(&b->arena, n, v->to, err));
+  COPSE_DO(COPSE_ARRAYS(&b->arena, 2 * n, struct copse_quickest_end, err, &v->from, &v->to));
   COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_nodes, first, err));
   for (int u = 0; u < t->n_nodes; u++) first[u] = INT64_MAX;
   for (int u = 0; u < t->n_nodes; u++)
@@ -87,20 +90,50 @@ static copse_status make_ends(struct copse_bounds *b, const int64_t *release, st
     v->from[v->n_from++] = (struct copse_quickest_end){t->n_nodes + u, first[u]};
     if (u != root) v->to[v->n_to++] = (struct copse_quickest_end){u, 0};
   }
+  v->n_parts = v->n_from;
   return COPSE_OK;
+}
+
+/* A message to a part and on to another takes at least twice this: out of a part and into one. */
+static int64_t least_delay(const struct volume *v, int n_nodes) {
+  int64_t leaving = COPSE_DELAY_MAX, entering = COPSE_DELAY_MAX, direct = COPSE_DELAY_MAX;
+  for (int e = 0; e < v->n_links; e++) {
+    const struct copse_quickest_link *l = &v->links[e];
+    bool from = l->src >= n_nodes, to = v->part[l->dst] >= 0;
+    if (from) *(to ? &direct : &leaving) = copse_smaller(to ? direct : leaving, l->delay);
+    if (!from && to) entering = copse_smaller(entering, l->delay);
+  }
+  return copse_smaller(direct, leaving + entering);
+}
+
+/* The second network of rounds. *fits: the capacities do. */
+static void add_second(struct volume *v, int n_nodes, bool *fits) {
+  int n_links = v->n_links, n_from = v->n_from, n_to = v->n_to, shift = 2 * n_nodes;
+  int64_t delay = least_delay(v, n_nodes);
+  for (int e = 0; e < n_links; e++) {
+    struct copse_quickest_link l = v->links[e];
+    *fits = *fits && !copse_mul_overflows(l.capacity, v->n_parts - 1, &l.capacity);
+    l.src += shift;
+    l.dst += shift;
+    v->links[v->n_links++] = l;
+  }
+  for (int i = 0; i < n_from; i++)
+    v->from[v->n_from++] = (struct copse_quickest_end){v->from[i].node + shift, delay};
+  for (int i = 0; i < n_to; i++)
+    v->to[v->n_to++] = (struct copse_quickest_end){v->to[i].node + shift, 0};
 }
 
 /* Parts of a level that have ranks (NULL: the ranks), named by their least node. */
 static copse_status make_volume(struct copse_bounds *b, const int *level, const int64_t *release,
-                                struct copse_err *err) {
+                                bool rounds, struct copse_err *err) {
   const struct copse_topology *t = b->topology;
-  bool reversed = b->collective == COPSE_REDUCE;
-  struct volume *v = &b->volumes[b->n_volumes++];
+  bool reversed = b->collective == COPSE_REDUCE, fits = true;
+  struct volume *v = &b->volumes[b->n_volumes];
   int *part;
   bool *has_rank;
   COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_nodes, part, err));
   COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_nodes, has_rank, err));
-  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_links, v->links, err));
+  COPSE_DO(COPSE_ARRAY(&b->arena, 2 * (size_t)t->n_links, v->links, err));
   for (int r = 0; r < t->n_ranks; r++)
     has_rank[level ? level[t->rank_nodes[r]] : t->rank_nodes[r]] = true;
   for (int u = 0; u < t->n_nodes; u++) {
@@ -108,6 +141,8 @@ static copse_status make_volume(struct copse_bounds *b, const int *level, const 
     part[u] = has_rank[name] ? name : -1;
   }
   v->part = part;
+  v->of_ranks = !level;
+  v->rounds = rounds;
   for (int e = 0; e < t->n_links; e++) {
     struct copse_quickest_link l = b->sides[reversed].links[e];
     if (part[l.src] >= 0 && part[l.src] == part[l.dst]) continue;
@@ -116,15 +151,22 @@ static copse_status make_volume(struct copse_bounds *b, const int *level, const 
     v->links[v->n_links++] = l;
   }
   COPSE_DO(make_ends(b, release, v, err));
-  return copse_quickest_new(2 * t->n_nodes, v->links, v->n_links, &v->quickest, err);
+  if (rounds) add_second(v, t->n_nodes, &fits);
+  if (v->n_parts < (rounds ? 3 : 2) || !fits) { /* of two, rounds say no more */
+    *v = (struct volume){0};
+    return COPSE_OK;
+  }
+  b->n_volumes++;
+  return copse_quickest_new((rounds ? 4 : 2) * t->n_nodes, v->links, v->n_links, &v->quickest, err);
 }
 
 static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) {
   int64_t *release;
   if (!counts_messages(b)) return COPSE_OK;
   COPSE_DO(copse_timed_nearest(&b->sides[b->collective == COPSE_REDUCE], b->root, &release, err));
-  COPSE_DO(make_volume(b, NULL, release, err));
-  for (int l = 0; l < b->n_levels; l++) COPSE_DO(make_volume(b, b->levels[l], release, err));
+  for (int l = -1; l < b->n_levels; l++)
+    for (int rounds = 0; rounds <= (b->collective == COPSE_ALLREDUCE); rounds++)
+      COPSE_DO(make_volume(b, l < 0 ? NULL : b->levels[l], release, rounds > 0, err));
   return COPSE_OK;
 }
 
@@ -279,7 +321,7 @@ struct asking {
   const struct volume *volume; /* of the best */
   int64_t bytes;
   struct copse_q time;                  /* of the best so far, in units of delay */
-  struct copse_q *times, *fresh;        /* [n_nodes] of the best and of the run at hand */
+  struct copse_q *times, *fresh;        /* [4 n_nodes] of the best and of the run at hand */
   struct copse_bound_at best;           /* its kind and what it is about */
   struct copse_quickest_end *from, *to; /* [n_ranks] of the run at hand */
   int n_from, n_to;
@@ -564,48 +606,24 @@ static copse_status ask_parts(struct asking *a, bool reversed) {
   return COPSE_OK;
 }
 
-/* A message to a part and on to another takes at least twice this: out of a part and into one. */
-static int64_t least_delay(const struct asking *a, const struct volume *v) {
-  int64_t leaving = COPSE_DELAY_MAX, entering = COPSE_DELAY_MAX, direct = COPSE_DELAY_MAX;
-  int n_nodes = a->b->topology->n_nodes;
-  for (int e = 0; e < v->n_links; e++) {
-    const struct copse_quickest_link *l = &v->links[e];
-    bool from = l->src >= n_nodes, to = v->part[l->dst] >= 0;
-    if (from) *(to ? &direct : &leaving) = copse_smaller(to ? direct : leaving, l->delay);
-    if (!from && to) entering = copse_smaller(entering, l->delay);
-  }
-  return copse_smaller(direct, leaving + entering);
-}
-
-/* `messages` of M must come into parts, unless it takes longer than `limit`. */
-static copse_status ask_messages(struct asking *a, const struct volume *v, int64_t messages,
-                                 struct copse_q limit) {
-  struct copse_bound_at about = {
-      .kind = COPSE_BOUND_AT_VOLUME, .reversed = a->b->collective == COPSE_REDUCE, .rank = -1};
+/* What must come into parts (docs/theory.md): of an allreduce, twice as many messages as parts but
+ * one, or in rounds one from every part to each; else one each. */
+static copse_status ask_volume(struct asking *a, const struct volume *v) {
+  struct copse_bound_at about = {.kind = v->rounds ? COPSE_BOUND_AT_ROUNDS : COPSE_BOUND_AT_VOLUME,
+                                 .reversed = a->b->collective == COPSE_REDUCE,
+                                 .rank = -1};
+  int64_t k = v->n_parts;
+  int64_t each = v->rounds ? k : a->b->collective == COPSE_ALLREDUCE ? 2 : 1;
   struct copse_q amount, time;
-  if (copse_q_cmp(limit, a->time) <= 0) return COPSE_OK;
-  copse_status status = get_amount(a, messages, 1, &amount, NULL);
+  copse_status status = get_amount(a, each * (k - 1), 1, &amount, NULL);
   if (status == COPSE_OK)
     status = copse_quickest_run(v->quickest, v->from, v->n_from, v->to, v->n_to, amount, &a->time,
                                 &time, a->fresh, NULL);
   if (status == COPSE_OVERFLOW) a->overflow = true;
   if (status != COPSE_OK || time.num == 0) return status == COPSE_NOMEM ? status : COPSE_OK;
-  if (copse_q_cmp(time, limit) > 0) time = limit;
-  for (int u = 0; u < a->b->topology->n_nodes; u++)
-    if (copse_q_cmp(a->fresh[u], limit) > 0) a->fresh[u] = limit;
   keep(a, time, about);
   a->volume = v;
   return COPSE_OK;
-}
-
-/* What must come into parts (docs/theory.md): of an allreduce a message from every part to each, or
- * if there is time to go on from there, twice as many as parts but one; else one each. */
-static copse_status ask_volume(struct asking *a, const struct volume *v) {
-  const struct copse_q any = {COPSE_DELAY_MAX, 1};
-  int64_t k = v->n_from;
-  if (a->b->collective != COPSE_ALLREDUCE) return ask_messages(a, v, k - 1, any);
-  COPSE_DO(ask_messages(a, v, 2 * (k - 1), any));
-  return ask_messages(a, v, k * (k - 1), (struct copse_q){2 * least_delay(a, v), 1});
 }
 
 /* The least T with sum of weight_e max(0, T - delay_e) = time * sum of weight_e: windows are in
@@ -676,8 +694,8 @@ static copse_status write_parts(const struct asking *a, struct copse_arena *aren
   const struct volume *v = a->volume;
   int n = a->b->topology->n_nodes, *place, *nodes;
   struct copse_schedule_part *parts;
-  if (v == &a->b->volumes[0]) return COPSE_OK;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)v->n_from, parts, a->err));
+  if (v->of_ranks) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)v->n_parts, parts, a->err));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n, place, a->err));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n, nodes, a->err));
   for (int u = 0; u < n; u++) {
@@ -701,24 +719,25 @@ struct timed {
 
 COPSE_ORDER(by_time, struct timed, copse_q_cmp(a->time, b->time) ?: COPSE_UP(node))
 
-/* Nodes by their times in us, those before the end. */
-static copse_status write_times(const struct asking *a, struct copse_arena *arena,
-                                struct copse_bound_at *out) {
+/* Nodes by their times in us, those before the end; the times stand from `first` on. */
+static copse_status write_times(const struct asking *a, int first, struct copse_arena *arena,
+                                const struct copse_schedule_part **out, int *n_out) {
   int n_nodes = a->b->topology->n_nodes, n = 0, *nodes;
-  bool volume = a->best.kind == COPSE_BOUND_AT_VOLUME;
+  const struct copse_q *at = a->times + first;
   struct timed *sorted;
   struct copse_schedule_part *times;
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n_nodes, sorted, a->err));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n_nodes, times, a->err));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n_nodes, nodes, a->err));
   for (int v = 0; v < n_nodes; v++)
-    if (!copse_q_eq(a->times[v], a->time) && !(volume && a->volume->part[v] >= 0))
-      sorted[n++] = (struct timed){a->times[v], v};
+    if (!copse_q_eq(at[v], a->time) &&
+        !(a->best.kind != COPSE_BOUND_AT_CUT && a->volume->part[v] >= 0))
+      sorted[n++] = (struct timed){at[v], v};
   COPSE_SORT(sorted, n, by_time);
   for (int i = 0; i < n; i++) {
-    struct copse_schedule_part *part = &times[out->n_times - 1];
+    struct copse_schedule_part *part = &times[*n_out - 1];
     if (i == 0 || !copse_q_eq(sorted[i].time, sorted[i - 1].time)) {
-      part = &times[out->n_times++];
+      part = &times[(*n_out)++];
       part->nodes = &nodes[i];
       COPSE_DO(copse_q_div(sorted[i].time, (struct copse_q){a->b->sides[0].delay_scale, 1},
                            &part->us, a->err));
@@ -726,7 +745,7 @@ static copse_status write_times(const struct asking *a, struct copse_arena *aren
     nodes[i] = sorted[i].node;
     part->n_nodes++;
   }
-  out->times = times;
+  *out = times;
   return COPSE_OK;
 }
 
@@ -741,7 +760,7 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   *out = (struct copse_bound_at){
       .bytes = bytes, .alpha_us = b->alpha_us, .us = COPSE_Q_ZERO, .rank = -1};
   if (n_ranks == 1 || bytes == 0) return COPSE_OK;
-  COPSE_DO(COPSE_ARRAYS(&a.arena, 2 * n_nodes, struct copse_q, err, &a.times, &a.fresh));
+  COPSE_DO(COPSE_ARRAYS(&a.arena, 4 * n_nodes, struct copse_q, err, &a.times, &a.fresh));
   COPSE_DO(COPSE_ARRAYS(&a.arena, n_ranks, struct copse_quickest_end, err, &a.from, &a.to));
   COPSE_DO(COPSE_ARRAY(&a.arena, n_ranks, a.sends, err));
   COPSE_DO(COPSE_ARRAY(&a.arena, 2 * n_ranks, a.distance, err));
@@ -751,8 +770,11 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   out->reversed = a.best.reversed;
   out->rank = a.best.rank;
   COPSE_DO(copse_q_div(a.time, (struct copse_q){b->sides[0].delay_scale, 1}, &out->us, err));
-  if (out->kind == COPSE_BOUND_AT_VOLUME) COPSE_DO(write_parts(&a, arena, out));
-  return out->kind == COPSE_BOUND_AT_LENGTHS ? COPSE_OK : write_times(&a, arena, out);
+  if (out->kind == COPSE_BOUND_AT_LENGTHS) return COPSE_OK;
+  if (out->kind != COPSE_BOUND_AT_CUT) COPSE_DO(write_parts(&a, arena, out));
+  if (out->kind == COPSE_BOUND_AT_ROUNDS)
+    COPSE_DO(write_times(&a, 2 * b->topology->n_nodes, arena, &out->early, &out->n_early));
+  return write_times(&a, 0, arena, &out->times, &out->n_times);
 }
 
 copse_status copse_bound_at(const struct copse_topology *topology, copse_collective collective,

@@ -250,3 +250,35 @@ int64_t copse_common_denominator(const double *values, int n, int64_t limit, dou
   }
   return common;
 }
+
+/* ---- fractions by their residues --------------------------------------------------------------
+ */
+
+const struct copse_prime copse_primes[2] = {{61, 1}, {60, 93}};
+
+/* By Fermat: a^(p - 2). */
+uint64_t copse_prime_inverse(const struct copse_prime *p, uint64_t a) {
+  uint64_t result = 1;
+  for (uint64_t power = copse_prime_value(p) - 2; power > 0;
+       power /= 2, a = copse_prime_times(p, a, a))
+    if (power % 2 == 1) result = copse_prime_times(p, result, a);
+  return result;
+}
+
+/* Euclid's algorithm half way (P. Wang, A p-adic algorithm for univariate partial fractions, 1981),
+ * from the residue modulo the product of both. */
+bool copse_prime_fraction(uint64_t first, uint64_t second, int bits, int64_t *num, int64_t *den) {
+  const struct copse_prime *p = &copse_primes[0], *q = &copse_primes[1];
+  const wide most = (wide)1 << bits, prime = copse_prime_value(p);
+  uint64_t behind = copse_prime_value(q) - copse_prime_reduce(q, first);
+  uint64_t turns = copse_prime_times(q, copse_prime_reduce(q, (wide)second + behind),
+                                     copse_prime_inverse(q, copse_prime_reduce(q, prime)));
+  wide r = prime * copse_prime_value(q), next = prime * turns + first, t = 0, t_next = 1;
+  while (next >= most) {
+    wide times = r / next, rest = r % next, t_rest = t - times * t_next;
+    r = next, next = rest, t = t_next, t_next = t_rest;
+  }
+  *num = (int64_t)next;
+  *den = t_next > 0 && t_next < most ? (int64_t)t_next : 0;
+  return *den > 0;
+}

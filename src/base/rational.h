@@ -74,3 +74,34 @@ copse_status copse_q_parse_fraction(const char *text, struct copse_q *out,
 /* A common denominator, at most `limit`, under which every value (finite, >= 0) is within
  * `slack` of an integer; 0 if continued fractions find none. */
 int64_t copse_common_denominator(const double *values, int n, int64_t limit, double slack);
+
+/* ---- fractions by their residues ---- */
+
+/* 2^bits - gap. What is computed modulo both of these determines fractions of up to 59 bits. */
+struct copse_prime {
+  int bits;
+  uint64_t gap;
+};
+extern const struct copse_prime copse_primes[2];
+
+static inline uint64_t copse_prime_value(const struct copse_prime *p) {
+  return (UINT64_C(1) << p->bits) - p->gap;
+}
+
+/* The residue of x < 2^(2 bits + 1): folds what is above 2^bits back, which is the gap. */
+static inline uint64_t copse_prime_reduce(const struct copse_prime *p, unsigned __int128 x) {
+  const uint64_t mask = (UINT64_C(1) << p->bits) - 1, prime = copse_prime_value(p);
+  for (int i = 0; i < 2; i++) x = (x >> p->bits) * p->gap + ((uint64_t)x & mask);
+  return (uint64_t)x >= prime ? (uint64_t)x - prime : (uint64_t)x;
+}
+
+static inline uint64_t copse_prime_times(const struct copse_prime *p, uint64_t a, uint64_t b) {
+  return copse_prime_reduce(p, (unsigned __int128)a * b);
+}
+
+/* Of a residue that is not 0; of 0: 0. */
+uint64_t copse_prime_inverse(const struct copse_prime *p, uint64_t a);
+
+/* The fraction, not negative, its terms below 2^bits, bits < 60, that has these residues under
+ * copse_primes; false: there is none. */
+bool copse_prime_fraction(uint64_t first, uint64_t second, int bits, int64_t *num, int64_t *den);

@@ -282,8 +282,9 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_BALANCE_ROUNDS 8
 #define COPSE_BALANCE_ALIKE 1
 
-/* Equations for exact weights: elimination is cubic, in rationals that grow. */
+/* Equations for exact weights, whose elimination is cubic, and bits of their fractions. */
 #define COPSE_WEIGHT_EQUATIONS 400
+#define COPSE_WEIGHT_BITS 48
 
 /* ---- placement of experts (placement/) ------------------------------------------------------ */
 

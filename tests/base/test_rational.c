@@ -249,6 +249,41 @@ START_TEST(what_is_written_is_read_back) {
 }
 END_TEST
 
+/* By division, which takes longer. */
+static uint64_t residue(int64_t num, int64_t den, uint64_t prime) {
+  unsigned __int128 a = (uint64_t)den % prime, result = (uint64_t)num % prime;
+  for (uint64_t power = prime - 2; power > 0; power /= 2, a = a * a % prime)
+    if (power % 2 == 1) result = result * a % prime;
+  return (uint64_t)result;
+}
+
+START_TEST(two_residues_are_those_of_one_fraction) {
+  const uint64_t p = (UINT64_C(1) << 61) - 1, q = (UINT64_C(1) << 60) - 93;
+  uint64_t state = 7;
+  ck_assert(copse_prime_value(&copse_primes[0]) == p && copse_prime_value(&copse_primes[1]) == q);
+  for (int i = 0; i < 2000; i++) {
+    int bits = 1 + i % 47;
+    int64_t num = (int64_t)(copse_test_random(&state) >> (64 - bits)), got_num, got_den;
+    int64_t den = 1 + (int64_t)(copse_test_random(&state) >> (64 - bits)) / (1 + i % 3);
+    for (int64_t g; (g = copse_gcd(num, den)) > 1;) num /= g, den /= g;
+    uint64_t first = residue(num, den, p), second = residue(num, den, q);
+    ck_assert(copse_prime_fraction(first, second, 48, &got_num, &got_den));
+    ck_assert(got_num == num && got_den == den);
+    ck_assert(copse_prime_times(&copse_primes[0], first, second) ==
+              (uint64_t)((unsigned __int128)first * second % p));
+    ck_assert(copse_prime_times(&copse_primes[1], second, q - 1) ==
+              (uint64_t)((unsigned __int128)second * (q - 1) % q));
+    ck_assert(copse_prime_inverse(&copse_primes[1], 1 + second) ==
+              residue(1, (int64_t)second + 1, q));
+    if (num > 0) /* less than nothing */
+      ck_assert(!copse_prime_fraction(p - first, q - second, 48, &got_num, &got_den));
+    if (den >= 2 && bits < 40) /* beyond the bits */
+      ck_assert(!copse_prime_fraction(residue(1, den << 22 | 1, p), residue(1, den << 22 | 1, q),
+                                      20, &got_num, &got_den));
+  }
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("base/rational");
   TCase *tc = tcase_create("arithmetic");
@@ -258,6 +293,7 @@ int main(void) {
   tcase_add_test(tc, comparison_is_exact_where_doubles_are_not);
   tcase_add_test(tc, arithmetic_agrees_with_128_bits);
   tcase_add_test(tc, gcd_and_lcm_are_those_of_absolute_values);
+  tcase_add_test(tc, two_residues_are_those_of_one_fraction);
   suite_add_tcase(suite, tc);
   tc = tcase_create("text");
   tcase_add_loop_test(tc, decimals_are_read_digit_by_digit, 0,

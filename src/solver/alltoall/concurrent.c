@@ -10,7 +10,7 @@
  * with a common denominator and the loads that they make. The weights are first read off the
  * master's solution by continued fractions. Where that is not the bound, the simplex method says
  * which trees are used and which orbits are full, and the linear system that this makes is solved
- * in GMP rationals. Else they are rounded down to a grid.
+ * modulo two primes. Else they are rounded down to a grid.
  */
 #include "solver/alltoall/concurrent.h"
 
@@ -343,15 +343,19 @@ static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
 
 /* ---- rounding: exact weights ------------------------------------------------------- */
 
-/* Equations sum_j a[i][j] * weight[j] = a[i][n]. */
+typedef __int128 wide;
+
+/* Equations sum_j a[i][j] * weight[j] = a[i][n], modulo a prime: rationals would grow. */
 struct system {
+  const struct copse_prime *prime;
   int rows, n;
-  mpq_t *a;       /* [rows * (n + 1)] */
+  uint64_t *a;    /* [rows * (n + 1)] below the prime */
   size_t *column; /* [n] of the search */
   int *pivot_row; /* [n] -1: free */
+  bool *used;     /* [rows] by a pivot */
 };
 
-static mpq_t *at(const struct system *y, int i, int j) {
+static uint64_t *at(const struct system *y, int i, int j) {
   return &y->a[(size_t)i * (size_t)(y->n + 1) + (size_t)j];
 }
 
@@ -362,94 +366,104 @@ static bool is_full(const struct search *s, const double *load, int o) {
 /* One row per source (its weights add up to 1) and per full orbit (its load is T * capacity). */
 static void fill_system(const struct search *s, const double *load, struct copse_q time,
                         struct system *y) {
-  int row = s->n_bases;
-  for (int j = 0; j < y->n; j++) mpq_set_ui(*at(y, s->columns[y->column[j]].base, j), 1, 1);
-  for (int b = 0; b < s->n_bases; b++) mpq_set_ui(*at(y, b, y->n), 1, 1);
-  for (int o = 0; o < s->n_orbits; o++) {
+  const struct copse_prime *p = y->prime;
+  uint64_t t = copse_prime_times(p, copse_prime_reduce(p, (uint64_t)time.num),
+                                 copse_prime_inverse(p, copse_prime_reduce(p, (uint64_t)time.den)));
+  for (int j = 0; j < y->n; j++) *at(y, s->columns[y->column[j]].base, j) = 1;
+  for (int b = 0; b < s->n_bases; b++) *at(y, b, y->n) = 1;
+  for (int o = 0, row = s->n_bases; o < s->n_orbits; o++) {
     if (!is_full(s, load, o)) continue;
     for (int j = 0; j < y->n; j++) {
       const struct column *c = &s->columns[y->column[j]];
       for (int i = 0; i < c->n_loads; i++)
-        if (c->loads[i].orbit == o) mpq_set_si(*at(y, row, j), c->loads[i].load, 1);
+        if (c->loads[i].orbit == o)
+          *at(y, row, j) = copse_prime_reduce(p, (uint64_t)c->loads[i].load);
     }
-    mpq_set_si(*at(y, row, y->n), time.num, (unsigned long)time.den);
-    mpz_mul_si(mpq_numref(*at(y, row, y->n)), mpq_numref(*at(y, row, y->n)), s->orbit_capacity[o]);
-    mpq_canonicalize(*at(y, row, y->n));
-    row++;
+    *at(y, row++, y->n) = copse_prime_times(p, t, (uint64_t)s->orbit_capacity[o]);
   }
 }
 
-/* row[i] -= factor * row[pivot], from column `from` on. */
-static void subtract(struct system *y, int i, int pivot, int from, mpq_t factor, mpq_t t) {
-  for (int j = from; j <= y->n; j++) {
-    if (mpq_sgn(*at(y, pivot, j)) == 0) continue;
-    mpq_mul(t, factor, *at(y, pivot, j));
-    mpq_sub(*at(y, i, j), *at(y, i, j), t);
-  }
+/* to[i] -= factor * from[i], i < n */
+static void subtract(const struct copse_prime *p, uint64_t *to, const uint64_t *from, int n,
+                     uint64_t factor) {
+  const unsigned __int128 minus = copse_prime_value(p) - factor;
+  for (int i = 0; i < n; i++)
+    if (from[i] != 0) to[i] = copse_prime_reduce(p, minus * from[i] + to[i]);
 }
 
 /* Gauss-Jordan. False if the equations contradict each other. */
-static bool eliminate(struct system *y, bool *used) {
-  bool consistent = true;
-  COPSE_MPQ(factor);
-  COPSE_MPQ(t);
+static bool eliminate(struct system *y) {
   for (int j = 0; j < y->n; j++) {
     int pivot = -1;
     for (int i = 0; i < y->rows && pivot < 0; i++)
-      if (!used[i] && mpq_sgn(*at(y, i, j)) != 0) pivot = i;
+      if (!y->used[i] && *at(y, i, j) != 0) pivot = i;
     y->pivot_row[j] = pivot;
     if (pivot < 0) continue;
-    used[pivot] = true;
-    mpq_inv(factor, *at(y, pivot, j));
-    for (int k = j; k <= y->n; k++) mpq_mul(*at(y, pivot, k), *at(y, pivot, k), factor);
-    for (int i = 0; i < y->rows; i++) {
-      if (i == pivot || mpq_sgn(*at(y, i, j)) == 0) continue;
-      mpq_set(factor, *at(y, i, j));
-      subtract(y, i, pivot, j, factor, t);
-    }
+    uint64_t factor = copse_prime_inverse(y->prime, *at(y, pivot, j));
+    y->used[pivot] = true;
+    for (int k = j; k <= y->n; k++)
+      *at(y, pivot, k) = copse_prime_times(y->prime, *at(y, pivot, k), factor);
+    for (int i = 0; i < y->rows; i++)
+      if (i != pivot && *at(y, i, j) != 0)
+        subtract(y->prime, at(y, i, j), at(y, pivot, j), y->n + 1 - j, *at(y, i, j));
   }
-  for (int i = 0; i < y->rows; i++)
-    if (!used[i] && mpq_sgn(*at(y, i, y->n)) != 0) consistent = false;
-  return consistent;
+  int row = 0;
+  while (row < y->rows && (y->used[row] || *at(y, row, y->n) == 0)) row++;
+  return row == y->rows;
 }
 
 /* The weights; free ones are put at a near fraction and the others follow. */
-static void back_substitute(const struct search *s, struct system *y, mpq_t *weight) {
-  COPSE_MPQ(t);
-  for (int j = 0; j < y->n; j++)
-    if (y->pivot_row[j] < 0) {
-      mpq_set_si(weight[j], lround(s->columns[y->column[j]].weight * 64), 64);
-      mpq_canonicalize(weight[j]);
-    }
+static void back_substitute(const struct search *s, const struct system *y, uint64_t *weight) {
+  const struct copse_prime *p = y->prime;
   for (int j = 0; j < y->n; j++) {
-    int row = y->pivot_row[j];
-    if (row < 0) continue;
-    mpq_set(weight[j], *at(y, row, y->n));
-    for (int k = 0; k < y->n; k++) {
-      if (y->pivot_row[k] >= 0 || mpq_sgn(*at(y, row, k)) == 0) continue;
-      mpq_mul(t, *at(y, row, k), weight[k]);
-      mpq_sub(weight[j], weight[j], t);
-    }
+    uint64_t near = (uint64_t)lround(s->columns[y->column[j]].weight * 64);
+    weight[j] = y->pivot_row[j] < 0 ? copse_prime_times(p, near, copse_prime_inverse(p, 64))
+                                    : *at(y, y->pivot_row[j], y->n);
   }
+  for (int j = 0; j < y->n; j++)
+    for (int k = 0; k < y->n && y->pivot_row[j] >= 0; k++)
+      if (y->pivot_row[k] < 0) subtract(p, &weight[j], &weight[k], 1, *at(y, y->pivot_row[j], k));
 }
 
-/* Common denominator and integer weights, if they fit and none is negative. */
-static int64_t to_integers(const struct search *s, const struct system *y, mpq_t *weight,
-                           int64_t *weights) {
-  COPSE_MPZ(common);
-  COPSE_MPZ(value);
-  mpz_set_ui(common, 1);
+/* Weights over their common denominator, *whole; 0 where it doesn't fit. */
+static void to_integers(const struct search *s, const struct system *y, const int64_t *num,
+                        const int64_t *den, int64_t *weights, int64_t *whole) {
+  wide common = 1, weight;
   for (int j = 0; j < y->n; j++) {
-    mpz_lcm(common, common, mpq_denref(weight[j]));
-    if (mpq_sgn(weight[j]) < 0 || mpz_sizeinbase(common, 2) >= 48) return 0;
+    common = common / copse_gcd((int64_t)common, den[j]) * den[j];
+    if (common >> (COPSE_WEIGHT_BITS - 1) > 0) return;
   }
   for (size_t c = 0; c < s->n_columns; c++) weights[c] = 0;
   for (int j = 0; j < y->n; j++) {
-    mpz_divexact(value, common, mpq_denref(weight[j]));
-    mpz_mul(value, value, mpq_numref(weight[j]));
-    weights[y->column[j]] = mpz_get_si(value);
+    if ((weight = common / den[j] * num[j]) > common) return;
+    weights[y->column[j]] = (int64_t)weight;
   }
-  return mpz_get_si(common);
+  *whole = (int64_t)common;
+}
+
+/* Solves modulo both primes, and leaves *whole 0 where no solution fits. */
+static copse_status solve_systems(const struct search *s, struct system y, const double *load,
+                                  struct copse_q time, int64_t *weights, int64_t *whole,
+                                  struct copse_arena *scratch) {
+  uint64_t *found[2];
+  int64_t *num, *den;
+  size_t rows = (size_t)y.rows, n = (size_t)y.n;
+  COPSE_DO(COPSE_ARRAYS(scratch, n, int64_t, s->err, &num, &den));
+  for (int i = 0; i < 2; i++) {
+    y.prime = &copse_primes[i];
+    COPSE_DO(COPSE_ARRAY(scratch, rows * (n + 1), y.a, s->err));
+    COPSE_DO(COPSE_ARRAY(scratch, rows, y.used, s->err));
+    COPSE_DO(COPSE_ARRAY(scratch, n, y.pivot_row, s->err));
+    COPSE_DO(COPSE_ARRAY(scratch, n, found[i], s->err));
+    fill_system(s, load, time, &y);
+    if (!eliminate(&y)) return COPSE_OK;
+    back_substitute(s, &y, found[i]);
+  }
+  for (size_t j = 0; j < n; j++)
+    if (!copse_prime_fraction(found[0][j], found[1][j], COPSE_WEIGHT_BITS, &num[j], &den[j]))
+      return COPSE_OK;
+  to_integers(s, &y, num, den, weights, whole);
+  return COPSE_OK;
 }
 
 /* Weights of the columns as integers over a common denominator, *whole: those that fill exactly the
@@ -458,16 +472,12 @@ static int64_t to_integers(const struct search *s, const struct system *y, mpq_t
 static copse_status exact_weights(const struct search *s, struct copse_q time, int64_t *weights,
                                   int64_t *whole) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  COPSE_AT_END(copse_rationals_free) mpq_t *cells = NULL;
-  COPSE_AT_END(copse_rationals_free) mpq_t *weight = NULL;
   struct system y = {.rows = s->n_bases};
   double *load; /* of each orbit in the floating-point solution */
-  bool *used;
   *whole = 0;
   if (time.num == 0) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_orbits, load, s->err));
   COPSE_DO(COPSE_ARRAY(&scratch, s->n_columns, y.column, s->err));
-  COPSE_DO(COPSE_ARRAY(&scratch, s->n_columns, y.pivot_row, s->err));
   for (size_t c = 0; c < s->n_columns; c++) {
     const struct column *column = &s->columns[c];
     for (int i = 0; i < column->n_loads; i++)
@@ -476,18 +486,8 @@ static copse_status exact_weights(const struct search *s, struct copse_q time, i
   }
   for (int o = 0; o < s->n_orbits; o++) y.rows += is_full(s, load, o);
   if (y.rows > COPSE_WEIGHT_EQUATIONS || y.n > COPSE_WEIGHT_EQUATIONS) return COPSE_OK;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)y.rows, used, s->err));
-  COPSE_DO(copse_rationals_new((size_t)y.rows * (size_t)(y.n + 1), &cells, s->err));
-  COPSE_DO(copse_rationals_new((size_t)y.n, &weight, s->err));
-  y.a = cells;
-  fill_system(s, load, time, &y);
-  if (!eliminate(&y, used)) return COPSE_OK;
-  back_substitute(s, &y, weight);
-  *whole = to_integers(s, &y, weight, weights);
-  return COPSE_OK;
+  return solve_systems(s, y, load, time, weights, whole, &scratch);
 }
-
-typedef __int128 wide;
 
 /* ---- the bound -------------------------------------------------------------------- */
 

@@ -95,7 +95,8 @@ static const struct copse_json_key bound_at_keys[] = {
     {"reversed", COPSE_JSON_BOOL, "true where that share leaves last"},
     {"parts", COPSE_JSON_ARRAY, "such as [{\"nodes\": [\"gpu0\"]}]"},
     {"times", COPSE_JSON_ARRAY, "such as [{\"us\": \"5/2\", \"nodes\": [\"gpu0\"]}]"},
-    {"early", COPSE_JSON_ARRAY, "likewise, of what can be sent on"},
+    {"part_ranks", COPSE_JSON_COUNT, "each part has as many ranks or more, such as 8"},
+    {"later", COPSE_JSON_ARRAY, "lists as \"times\", of messages that count otherwise"},
     {0}};
 
 static const struct copse_json_key edge_keys[] = {

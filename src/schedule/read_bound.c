@@ -133,20 +133,33 @@ copse_status copse_reader_bound(struct copse_reader *r) {
   return copse_reader_nodes(r, bound, "reduce_cut", &b->reduce_cut, &b->n_reduce_cut);
 }
 
-/* The member `key`, if it is there: sets of nodes, with their times if those are `timed`. */
-static copse_status read_parts(struct copse_reader *r, const cJSON *item, const char *key,
+/* Sets of nodes, with their times if those are `timed`. */
+static copse_status read_parts(struct copse_reader *r, const cJSON *array, const cJSON *parent,
                                bool timed, const struct copse_schedule_part **out, int *n) {
   struct copse_schedule_part *parts;
-  const cJSON *array;
-  if (!copse_json_get(item, key)) return COPSE_OK;
-  COPSE_DO(copse_reader_take_list(r, item, key, sizeof *parts, &array, &parts));
+  if (!copse_json_is_array(array))
+    return copse_reader_refuse(r, array, parent, "sets of nodes must be an array");
+  COPSE_DO(copse_reader_take(r, (size_t)cJSON_GetArraySize(array), sizeof *parts, &parts));
   COPSE_JSON_EACH (one, array) {
     struct copse_schedule_part *part = &parts[(*n)++];
-    COPSE_DO(copse_json_expect_object(&r->json, one, item, key, part_keys + !timed, r->err));
+    COPSE_DO(copse_json_expect_object(&r->json, one, parent, "a set", part_keys + !timed, r->err));
     if (timed) COPSE_DO(copse_json_get_rational(&r->json, one, "us", &part->us, r->err));
     COPSE_DO(copse_reader_nodes(r, one, "nodes", &part->nodes, &part->n_nodes));
   }
   *out = parts;
+  return COPSE_OK;
+}
+
+static copse_status read_later(struct copse_reader *r, const cJSON *item,
+                               struct copse_bound_at *at) {
+  const cJSON *array;
+  struct copse_schedule_times *later;
+  COPSE_DO(copse_reader_take_list(r, item, "later", sizeof *later, &array, &later));
+  COPSE_JSON_EACH (one, array) {
+    struct copse_schedule_times *times = &later[at->n_later++];
+    COPSE_DO(read_parts(r, one, item, true, &times->parts, &times->n));
+  }
+  at->later = later;
   return COPSE_OK;
 }
 
@@ -157,6 +170,7 @@ copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) {
   int64_t rank;
   COPSE_DO(copse_reader_take(r, 1, sizeof *at, &at));
   at->rank = -1;
+  at->part_ranks = 1;
   COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "\"bound_at\"", bound_at_keys,
                                     r->err));
   COPSE_DO(copse_json_get_int(&r->json, item, "bytes", 1, INT64_MAX, &at->bytes, r->err));
@@ -175,9 +189,15 @@ copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) {
         copse_json_get_int(&r->json, item, "rank", 0, r->schedule->n_ranks - 1, &rank, r->err));
     at->rank = (int)rank;
   }
-  COPSE_DO(read_parts(r, item, "parts", false, &at->parts, &at->n_parts));
-  COPSE_DO(read_parts(r, item, "times", true, &at->times, &at->n_times));
-  COPSE_DO(read_parts(r, item, "early", true, &at->early, &at->n_early));
+  if (copse_json_get(item, "part_ranks")) {
+    COPSE_DO(
+        copse_json_get_int(&r->json, item, "part_ranks", 1, r->schedule->n_ranks, &rank, r->err));
+    at->part_ranks = (int)rank;
+  }
+  const cJSON *parts = copse_json_get(item, "parts"), *times = copse_json_get(item, "times");
+  if (parts) COPSE_DO(read_parts(r, parts, item, false, &at->parts, &at->n_parts));
+  if (times) COPSE_DO(read_parts(r, times, item, true, &at->times.parts, &at->times.n));
+  if (copse_json_get(item, "later")) COPSE_DO(read_later(r, item, at));
   r->schedule->bound_at = at;
   return COPSE_OK;
 }

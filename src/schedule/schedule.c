@@ -204,15 +204,16 @@ static void add_objective(struct copse_text *text, const struct copse_schedule_o
 }
 
 static void add_parts(struct copse_text *text, const struct copse_schedule *schedule,
-                      const char *key, const struct copse_schedule_part *parts, int n, bool timed) {
+                      const struct copse_schedule_part *parts, int n, bool timed) {
+  copse_text_add(text, "[");
   for (int i = 0; i < n; i++) {
-    if (i == 0) copse_text_add(text, ",\n  \"%s\": [", key);
     copse_text_add(text, "%s\n   {", i > 0 ? "," : "");
     if (timed) copse_text_add(text, "\"us\": \"%s\", ", COPSE_Q_STRING(parts[i].us));
     copse_text_add(text, "\"nodes\": ");
     add_nodes(text, schedule, parts[i].nodes, parts[i].n_nodes);
-    copse_text_add(text, i + 1 < n ? "}" : "}]");
+    copse_text_add(text, "}");
   }
+  copse_text_add(text, "]");
 }
 
 static void add_bound_at(struct copse_text *text, const struct copse_schedule *schedule) {
@@ -224,9 +225,20 @@ static void add_bound_at(struct copse_text *text, const struct copse_schedule *s
                  at->bytes, COPSE_Q_STRING(at->alpha_us), COPSE_Q_STRING(at->us), kinds[at->kind]);
   if (at->rank >= 0) copse_text_add(text, ", \"rank\": %d", at->rank);
   if (at->reversed) copse_text_add(text, ", \"reversed\": true");
-  add_parts(text, schedule, "parts", at->parts, at->n_parts, false);
-  add_parts(text, schedule, "times", at->times, at->n_times, true);
-  add_parts(text, schedule, "early", at->early, at->n_early, true);
+  if (at->part_ranks > 1) copse_text_add(text, ", \"part_ranks\": %d", at->part_ranks);
+  if (at->n_parts > 0) {
+    copse_text_add(text, ",\n  \"parts\": ");
+    add_parts(text, schedule, at->parts, at->n_parts, false);
+  }
+  if (at->times.n > 0) {
+    copse_text_add(text, ",\n  \"times\": ");
+    add_parts(text, schedule, at->times.parts, at->times.n, true);
+  }
+  for (int i = 0; i < at->n_later; i++) {
+    copse_text_add(text, i == 0 ? ",\n  \"later\": [" : ",\n  ");
+    add_parts(text, schedule, at->later[i].parts, at->later[i].n, true);
+  }
+  if (at->n_later > 0) copse_text_add(text, "]");
   copse_text_add(text, "},\n");
 }
 

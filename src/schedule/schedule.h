@@ -141,14 +141,14 @@ struct copse_schedule_cut copse_bound_main_cut(const struct copse_bound *bound);
  *
  * COPSE_BOUND_AT_CUT: sum of b_e max(0, p[dst] - p[src] - latency_e) is what must go from ranks of
  * time 0 to ranks of time T.
- * COPSE_BOUND_AT_VOLUME: bytes that must come into ranks from others, or into parts of the nodes;
- * p is 0 (of a broadcast what data take from the root) where a part's links leave and T where they
- * enter, and stands for relays outside of them. Of an allreduce among k parts 2 (k - 1) M, or (in
- * files of before COPSE_BOUND_AT_ROUNDS) k (k - 1) M where T is at most what two messages take one
- * after the other; less, if it is just that.
- * COPSE_BOUND_AT_ROUNDS: an allreduce among k parts. With d, the least latency of a message: what
- * can come into parts by T, and k - 1 times what can by T - d, is k (k - 1) M. Of the second sum
- * `early` are the times plus d, and a part's links leave at d.
+ * COPSE_BOUND_AT_VOLUME: messages that must come from parts of the nodes into others: a link out of
+ * a part opens when data may be there, one into a part closes when nothing of it reaches a rank in
+ * time, and p stands for relays outside. Parts have s = part_ranks ranks or more, c is the least
+ * that a message takes. Then ((s-1) A(T-c) + A(T)) / s is (k - 1) M among k parts; of an allreduce
+ * ((s-1)^2 A(T-2c) + 2 (s-1) A(T-c) + A(T)) / s^2 is 2 (k - 1) M. A(T - x) is that sum over links
+ * with parts that open x later. `times` are those of A(T), `later` of the others.
+ * COPSE_BOUND_AT_ROUNDS: of an allreduce. With d, the least of a message from part to part: that
+ * left side, and k - 1 times the same of T - d, is k (k - 1) M.
  * COPSE_BOUND_AT_LENGTHS: an alltoall, by the lengths l of its COPSE_BOUND_LENGTHS; sum of
  * l_e b_e max(0, T - latency_e - before_e - after_e) is the sum of demand(i,j) * dist_l(i,j);
  * before_e and after_e: the least latency from a rank to the link and from it to a rank.
@@ -160,6 +160,12 @@ enum copse_bound_at_kind {
   COPSE_BOUND_AT_ROUNDS
 };
 
+/* Of nodes before the end, which all others have. */
+struct copse_schedule_times {
+  const struct copse_schedule_part *parts;
+  int n;
+};
+
 struct copse_bound_at {
   int64_t bytes; /* M */
   struct copse_q alpha_us;
@@ -168,10 +174,9 @@ struct copse_bound_at {
   bool reversed;
   int rank; /* COPSE_BOUND_AT_CUT: the one that it all goes to (with `reversed`, leaves); -1: none
              */
-  const struct copse_schedule_part *times; /* of nodes before us; all others have us */
-  int n_times;
-  const struct copse_schedule_part *early; /* COPSE_BOUND_AT_ROUNDS: likewise */
-  int n_early;
+  struct copse_schedule_times times;
+  const struct copse_schedule_times *later; /* _VOLUME, _ROUNDS: of A(T - x), x rising */
+  int n_later, part_ranks;
   const struct copse_schedule_part *parts; /* _VOLUME, _ROUNDS; none: each rank is one */
   int n_parts;
 };

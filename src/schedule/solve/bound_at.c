@@ -17,17 +17,17 @@
 #include "schedule/solve/policy.h"
 #include "solver/network/flow.h"
 
-/* Links that come to a part's name, and leave by that name + n_nodes; relays outside are one node.
- * In `rounds` the network stands twice, the second 2 n_nodes further on: there parts send a message
- * later, and each byte counts for all parts but one. */
+/* Networks in which messages flow from part to part, one behind the other: links leave a part's
+ * node at that + n_nodes and come to it at itself, as relays outside are. */
 struct volume {
-  const int *part; /* [n_nodes] its name, -1: in none */
-  int n_parts;
-  bool of_ranks, rounds;             /* of_ranks: every rank alone is a part */
-  struct copse_quickest_link *links; /* [n_links] between different parts and relays */
-  int n_links;
+  const int *part;         /* [n_nodes] its name, -1: in none */
+  int n_parts, part_ranks; /* part_ranks: of the part that has the fewest */
+  bool of_ranks, rounds;   /* of_ranks: every rank alone is a part */
+  int64_t due;             /* what must flow, in parts of M */
+  struct copse_quickest_link *links;
+  int n_links, n_copies;
   struct copse_quickest *quickest;
-  struct copse_quickest_end *from, *to; /* [n_ranks], in rounds [2 n_ranks] */
+  struct copse_quickest_end *from, *to;
   int n_from, n_to;
 };
 
@@ -55,13 +55,11 @@ struct copse_bounds {
   struct copse_arena arena;
 };
 
-/* ---- what is the same for all sizes -------------------------------------------------------------
- */
+/* ---- what is the same for all sizes ---------------------------------------------------------- */
 
 COPSE_ORDER(by_key, struct keyed, COPSE_UP(key) ?: COPSE_UP(link))
 
-/* Whether what comes to a rank comes over a link for it alone, and what a rank needs is a message.
- */
+/* Whether what comes to a rank comes over a link for it alone, and what it needs is a message. */
 static bool counts_messages(const struct copse_bounds *b) {
   bool copies = false, adds = false;
   for (int v = 0; v < b->topology->n_nodes; v++) {
@@ -73,91 +71,92 @@ static bool counts_messages(const struct copse_bounds *b) {
          (b->collective == COPSE_ALLREDUCE && !copies && !adds);
 }
 
-/* The parts' ends: when data are there, of a broadcast not before they can come from the root. */
-static copse_status make_ends(struct copse_bounds *b, const int64_t *release, struct volume *v,
-                              struct copse_err *err) {
+/* A network of a volume: what flows counts `times`, and parts send `later`. */
+struct copy {
+  int64_t times, later;
+};
+
+#define MAX_COPIES 6
+
+/* docs/theory.md, "Parts of many ranks" and "Rounds"; verify/flows.c has the same order. */
+static int list_copies(const struct copse_bounds *b, struct volume *v, struct copy *copies) {
+  bool both = b->collective == COPSE_ALLREDUCE;
+  int64_t k = v->n_parts, s = v->part_ranks, any, cross;
+  int64_t late[3] = {1, both ? 2 * (s - 1) : s - 1, both ? (s - 1) * (s - 1) : 0};
+  int n = 0;
+  copse_timed_messages(&b->sides[b->collective == COPSE_REDUCE],
+                       &b->sides[b->collective != COPSE_REDUCE], v->part, &any, &cross);
+  for (int round = 0; round <= v->rounds; round++)
+    for (int i = 0; i < 3; i++)
+      if (late[i] > 0)
+        copies[n++] = (struct copy){late[i] * (round ? k - 1 : 1), i * any + round * cross};
+  v->due = (v->rounds ? k : both ? 2 : 1) * (k - 1) * s * (both ? s : 1);
+  return n;
+}
+
+/* *fits: the capacities do. */
+static void add_copy(const struct copse_bounds *b, const int64_t *release, const struct copy *copy,
+                     struct volume *v, bool *fits) {
   const struct copse_topology *t = b->topology;
-  size_t n = (size_t)t->n_ranks;
+  bool reversed = b->collective == COPSE_REDUCE;
+  const int64_t *after = b->sides[!reversed].nearest;
+  int n = t->n_nodes, shift = 2 * n * v->n_copies++;
   int root = b->root < 0 ? -1 : v->part[t->rank_nodes[b->root]];
-  int64_t *first;
-  COPSE_DO(COPSE_ARRAYS(&b->arena, 2 * n, struct copse_quickest_end, err, &v->from, &v->to));
-  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_nodes, first, err));
-  for (int u = 0; u < t->n_nodes; u++) first[u] = INT64_MAX;
-  for (int u = 0; u < t->n_nodes; u++)
-    if (v->part[u] >= 0 && release[u] < first[v->part[u]]) first[v->part[u]] = release[u];
-  for (int u = 0; u < t->n_nodes; u++) {
-    if (v->part[u] != u || first[u] == INT64_MAX) continue;
-    v->from[v->n_from++] = (struct copse_quickest_end){t->n_nodes + u, first[u]};
-    if (u != root) v->to[v->n_to++] = (struct copse_quickest_end){u, 0};
-  }
-  v->n_parts = v->n_from;
-  return COPSE_OK;
-}
-
-/* A message to a part and on to another takes at least twice this: out of a part and into one. */
-static int64_t least_delay(const struct volume *v, int n_nodes) {
-  int64_t leaving = COPSE_DELAY_MAX, entering = COPSE_DELAY_MAX, direct = COPSE_DELAY_MAX;
-  for (int e = 0; e < v->n_links; e++) {
-    const struct copse_quickest_link *l = &v->links[e];
-    bool from = l->src >= n_nodes, to = v->part[l->dst] >= 0;
-    if (from) *(to ? &direct : &leaving) = copse_smaller(to ? direct : leaving, l->delay);
-    if (!from && to) entering = copse_smaller(entering, l->delay);
-  }
-  return copse_smaller(direct, leaving + entering);
-}
-
-/* The second network of rounds. *fits: the capacities do. */
-static void add_second(struct volume *v, int n_nodes, bool *fits) {
-  int n_links = v->n_links, n_from = v->n_from, n_to = v->n_to, shift = 2 * n_nodes;
-  int64_t delay = least_delay(v, n_nodes);
-  for (int e = 0; e < n_links; e++) {
-    struct copse_quickest_link l = v->links[e];
-    *fits = *fits && !copse_mul_overflows(l.capacity, v->n_parts - 1, &l.capacity);
-    l.src += shift;
+  for (int e = 0; e < t->n_links; e++) {
+    struct copse_quickest_link l = b->sides[reversed].links[e];
+    int from = v->part[l.src];
+    if (from >= 0 && from == v->part[l.dst]) continue;
+    *fits = *fits && !copse_mul_overflows(l.capacity, copy->times, &l.capacity);
+    l.src += shift + (from >= 0 ? n : 0);
     l.dst += shift;
     v->links[v->n_links++] = l;
   }
-  for (int i = 0; i < n_from; i++)
-    v->from[v->n_from++] = (struct copse_quickest_end){v->from[i].node + shift, delay};
-  for (int i = 0; i < n_to; i++)
-    v->to[v->n_to++] = (struct copse_quickest_end){v->to[i].node + shift, 0};
+  for (int u = 0; u < n; u++) {
+    if (v->part[u] < 0) continue;
+    if (release[u] < COPSE_DELAY_MAX)
+      v->from[v->n_from++] = (struct copse_quickest_end){shift + n + u, release[u] + copy->later};
+    if (v->part[u] != root && after[u] < COPSE_DELAY_MAX)
+      v->to[v->n_to++] = (struct copse_quickest_end){shift + u, after[u]};
+  }
 }
 
 /* Parts of a level that have ranks (NULL: the ranks), named by their least node. */
+static copse_status find_parts(struct copse_bounds *b, const int *level, struct volume *v,
+                               struct copse_err *err) {
+  const struct copse_topology *t = b->topology;
+  int *part, *n_ranks;
+  COPSE_DO(COPSE_ARRAYS(&b->arena, (size_t)t->n_nodes, int, err, &part, &n_ranks));
+  for (int r = 0; r < t->n_ranks; r++)
+    n_ranks[level ? level[t->rank_nodes[r]] : t->rank_nodes[r]]++;
+  v->part_ranks = t->n_ranks;
+  for (int u = 0; u < t->n_nodes; u++) {
+    int name = level ? level[u] : u;
+    part[u] = n_ranks[name] > 0 ? name : -1;
+    if (n_ranks[u] == 0) continue;
+    v->n_parts++;
+    v->part_ranks = copse_smaller(v->part_ranks, n_ranks[u]);
+  }
+  v->part = part;
+  return COPSE_OK;
+}
+
 static copse_status make_volume(struct copse_bounds *b, const int *level, const int64_t *release,
                                 bool rounds, struct copse_err *err) {
   const struct copse_topology *t = b->topology;
-  bool reversed = b->collective == COPSE_REDUCE, fits = true;
-  struct volume *v = &b->volumes[b->n_volumes];
-  int *part;
-  bool *has_rank;
-  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_nodes, part, err));
-  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_nodes, has_rank, err));
-  COPSE_DO(COPSE_ARRAY(&b->arena, 2 * (size_t)t->n_links, v->links, err));
-  for (int r = 0; r < t->n_ranks; r++)
-    has_rank[level ? level[t->rank_nodes[r]] : t->rank_nodes[r]] = true;
-  for (int u = 0; u < t->n_nodes; u++) {
-    int name = level ? level[u] : u;
-    part[u] = has_rank[name] ? name : -1;
-  }
-  v->part = part;
-  v->of_ranks = !level;
-  v->rounds = rounds;
-  for (int e = 0; e < t->n_links; e++) {
-    struct copse_quickest_link l = b->sides[reversed].links[e];
-    if (part[l.src] >= 0 && part[l.src] == part[l.dst]) continue;
-    if (part[l.src] >= 0) l.src = t->n_nodes + part[l.src];
-    if (part[l.dst] >= 0) l.dst = part[l.dst];
-    v->links[v->n_links++] = l;
-  }
-  COPSE_DO(make_ends(b, release, v, err));
-  if (rounds) add_second(v, t->n_nodes, &fits);
-  if (v->n_parts < (rounds ? 3 : 2) || !fits) { /* of two, rounds say no more */
-    *v = (struct volume){0};
-    return COPSE_OK;
-  }
-  b->n_volumes++;
-  return copse_quickest_new((rounds ? 4 : 2) * t->n_nodes, v->links, v->n_links, &v->quickest, err);
+  struct volume v = {.of_ranks = !level, .rounds = rounds};
+  struct copy copies[MAX_COPIES];
+  bool fits = true;
+  COPSE_DO(find_parts(b, level, &v, err));
+  if (v.n_parts < (rounds ? 3 : 2)) return COPSE_OK; /* of two, rounds say no more */
+  int n = list_copies(b, &v, copies);
+  size_t n_ends = (size_t)n * (size_t)t->n_nodes;
+  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)n * (size_t)t->n_links, v.links, err));
+  COPSE_DO(COPSE_ARRAYS(&b->arena, n_ends, struct copse_quickest_end, err, &v.from, &v.to));
+  for (int i = 0; i < n; i++) add_copy(b, release, &copies[i], &v, &fits);
+  if (!fits) return COPSE_OK;
+  b->volumes[b->n_volumes] = v;
+  return copse_quickest_new(2 * n * t->n_nodes, v.links, v.n_links,
+                            &b->volumes[b->n_volumes++].quickest, err);
 }
 
 static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) {
@@ -321,7 +320,7 @@ struct asking {
   const struct volume *volume; /* of the best */
   int64_t bytes;
   struct copse_q time;                  /* of the best so far, in units of delay */
-  struct copse_q *times, *fresh;        /* [4 n_nodes] of the best and of the run at hand */
+  struct copse_q *times, *fresh; /* [2 MAX_COPIES n_nodes] of the best and of the run at hand */
   struct copse_bound_at best;           /* its kind and what it is about */
   struct copse_quickest_end *from, *to; /* [n_ranks] of the run at hand */
   int n_from, n_to;
@@ -353,8 +352,7 @@ static copse_status get_amount(const struct asking *a, int64_t count, int64_t of
   return copse_q_mul(*out, (struct copse_q){a->b->sides[0].delay_scale, 1}, out, err);
 }
 
-/* From the ranks of `from` to those of `to`, count / of M must go. What leaves 64 bits is left out.
- */
+/* From the ranks of `from` to those of `to`, count / of M must go; left out beyond 64 bits. */
 static copse_status ask(struct asking *a, bool reversed, int rank, int64_t count, int64_t of) {
   struct copse_bound_at about = {.kind = COPSE_BOUND_AT_CUT, .reversed = reversed, .rank = rank};
   struct copse_q amount, time;
@@ -606,16 +604,14 @@ static copse_status ask_parts(struct asking *a, bool reversed) {
   return COPSE_OK;
 }
 
-/* What must come into parts (docs/theory.md): of an allreduce, twice as many messages as parts but
- * one, or in rounds one from every part to each; else one each. */
+/* What must come into parts. */
 static copse_status ask_volume(struct asking *a, const struct volume *v) {
   struct copse_bound_at about = {.kind = v->rounds ? COPSE_BOUND_AT_ROUNDS : COPSE_BOUND_AT_VOLUME,
                                  .reversed = a->b->collective == COPSE_REDUCE,
+                                 .part_ranks = v->part_ranks,
                                  .rank = -1};
-  int64_t k = v->n_parts;
-  int64_t each = v->rounds ? k : a->b->collective == COPSE_ALLREDUCE ? 2 : 1;
   struct copse_q amount, time;
-  copse_status status = get_amount(a, each * (k - 1), 1, &amount, NULL);
+  copse_status status = get_amount(a, v->due, 1, &amount, NULL);
   if (status == COPSE_OK)
     status = copse_quickest_run(v->quickest, v->from, v->n_from, v->to, v->n_to, amount, &a->time,
                                 &time, a->fresh, NULL);
@@ -721,7 +717,7 @@ COPSE_ORDER(by_time, struct timed, copse_q_cmp(a->time, b->time) ?: COPSE_UP(nod
 
 /* Nodes by their times in us, those before the end; the times stand from `first` on. */
 static copse_status write_times(const struct asking *a, int first, struct copse_arena *arena,
-                                const struct copse_schedule_part **out, int *n_out) {
+                                struct copse_schedule_times *out) {
   int n_nodes = a->b->topology->n_nodes, n = 0, *nodes;
   const struct copse_q *at = a->times + first;
   struct timed *sorted;
@@ -735,9 +731,9 @@ static copse_status write_times(const struct asking *a, int first, struct copse_
       sorted[n++] = (struct timed){at[v], v};
   COPSE_SORT(sorted, n, by_time);
   for (int i = 0; i < n; i++) {
-    struct copse_schedule_part *part = &times[*n_out - 1];
+    struct copse_schedule_part *part = &times[out->n - 1];
     if (i == 0 || !copse_q_eq(sorted[i].time, sorted[i - 1].time)) {
-      part = &times[(*n_out)++];
+      part = &times[out->n++];
       part->nodes = &nodes[i];
       COPSE_DO(copse_q_div(sorted[i].time, (struct copse_q){a->b->sides[0].delay_scale, 1},
                            &part->us, a->err));
@@ -745,7 +741,19 @@ static copse_status write_times(const struct asking *a, int first, struct copse_
     nodes[i] = sorted[i].node;
     part->n_nodes++;
   }
-  *out = times;
+  out->parts = times;
+  return COPSE_OK;
+}
+
+static copse_status write_copies(const struct asking *a, struct copse_arena *arena,
+                                 struct copse_bound_at *out) {
+  struct copse_schedule_times *later;
+  int n = a->volume->n_copies - 1;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, later, a->err));
+  for (int i = 0; i < n; i++)
+    COPSE_DO(write_times(a, 2 * (i + 1) * a->b->topology->n_nodes, arena, &later[i]));
+  out->later = later;
+  out->n_later = n;
   return COPSE_OK;
 }
 
@@ -760,7 +768,8 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   *out = (struct copse_bound_at){
       .bytes = bytes, .alpha_us = b->alpha_us, .us = COPSE_Q_ZERO, .rank = -1};
   if (n_ranks == 1 || bytes == 0) return COPSE_OK;
-  COPSE_DO(COPSE_ARRAYS(&a.arena, 4 * n_nodes, struct copse_q, err, &a.times, &a.fresh));
+  COPSE_DO(
+      COPSE_ARRAYS(&a.arena, 2 * MAX_COPIES * n_nodes, struct copse_q, err, &a.times, &a.fresh));
   COPSE_DO(COPSE_ARRAYS(&a.arena, n_ranks, struct copse_quickest_end, err, &a.from, &a.to));
   COPSE_DO(COPSE_ARRAY(&a.arena, n_ranks, a.sends, err));
   COPSE_DO(COPSE_ARRAY(&a.arena, 2 * n_ranks, a.distance, err));
@@ -771,10 +780,12 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   out->rank = a.best.rank;
   COPSE_DO(copse_q_div(a.time, (struct copse_q){b->sides[0].delay_scale, 1}, &out->us, err));
   if (out->kind == COPSE_BOUND_AT_LENGTHS) return COPSE_OK;
-  if (out->kind != COPSE_BOUND_AT_CUT) COPSE_DO(write_parts(&a, arena, out));
-  if (out->kind == COPSE_BOUND_AT_ROUNDS)
-    COPSE_DO(write_times(&a, 2 * b->topology->n_nodes, arena, &out->early, &out->n_early));
-  return write_times(&a, 0, arena, &out->times, &out->n_times);
+  if (out->kind != COPSE_BOUND_AT_CUT) {
+    out->part_ranks = a.best.part_ranks;
+    COPSE_DO(write_parts(&a, arena, out));
+    COPSE_DO(write_copies(&a, arena, out));
+  }
+  return write_times(&a, 0, arena, &out->times);
 }
 
 copse_status copse_bound_at(const struct copse_topology *topology, copse_collective collective,

@@ -284,3 +284,26 @@ const char *copse_solve_clash(const struct copse_solve_options *o, bool has_tole
     if (rules[i].clash) return rules[i].words;
   return NULL;
 }
+
+static int64_t sum_of(int64_t a, int64_t b) {
+  return a < COPSE_DELAY_MAX && b < COPSE_DELAY_MAX - a ? a + b : COPSE_DELAY_MAX;
+}
+
+void copse_timed_messages(const struct copse_timed_instance *instance,
+                          const struct copse_timed_instance *turned, const int *part, int64_t *any,
+                          int64_t *cross) {
+  int64_t leaving = COPSE_DELAY_MAX, entering = COPSE_DELAY_MAX;
+  *any = *cross = COPSE_DELAY_MAX;
+  for (int e = 0; e < instance->topology->n_links; e++) {
+    const struct copse_quickest_link *l = &instance->links[e];
+    int from = part[l->src], to = part[l->dst];
+    int64_t by_here = sum_of(instance->nearest[l->src], l->delay),
+            from_here = sum_of(l->delay, turned->nearest[l->dst]),
+            whole = sum_of(by_here, turned->nearest[l->dst]);
+    *any = copse_smaller(*any, whole);
+    if (from >= 0 && to >= 0 && from != to) *cross = copse_smaller(*cross, whole);
+    if (from >= 0 && to < 0) leaving = copse_smaller(leaving, by_here);
+    if (from < 0 && to >= 0) entering = copse_smaller(entering, from_here);
+  }
+  *cross = copse_smaller(*cross, sum_of(leaving, entering));
+}

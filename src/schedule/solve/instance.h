@@ -78,6 +78,15 @@ copse_status copse_timed_nearest(struct copse_timed_instance *instance, int root
                                  struct copse_err *err) COPSE_CHECKED;
 
 /*
+ * The least delay of a message from a rank to a rank, and (at least) from one in a part to one in
+ * another; part: [n_nodes] its name, -1: in none. `turned` is the same turned around.
+ * COPSE_DELAY_MAX: there is none.
+ */
+void copse_timed_messages(const struct copse_timed_instance *instance,
+                          const struct copse_timed_instance *turned, const int *part, int64_t *any,
+                          int64_t *cross);
+
+/*
  * Parts of the nodes, each named by its least node: those that links as fast as each bandwidth
  * join, and those that links of at most each delay do, `most` of either at most; where there are
  * more than one part, and fewer than before or with other relays in them. levels [*n] of [n_nodes]

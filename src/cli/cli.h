@@ -93,6 +93,8 @@ bool copse_cli_may_be(const char *path, const char *kind);
 
 /* A collective's name; 0, or the exit status after what is wrong with it has been said. */
 int copse_cli_take_collective(const char *command, const char *value, copse_collective *out);
+/* Of --instances: a number or "auto", COPSE_LOWER_AUTO; the same exit statuses. */
+int copse_cli_take_instances(const char *command, const char *value, int *out);
 extern const char *const copse_cli_collectives[]; /* their names, for completion */
 
 /* Notes of readers; main prints them as "copse: note: TEXT" once the command succeeded. */

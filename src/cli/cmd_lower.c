@@ -537,13 +537,8 @@ static int run(void *arguments, int n_left, char **left) {
 
 static int take_instances(void *options, const char *command, char *value) {
   struct options *o = options;
-  int64_t number = COPSE_LOWER_AUTO;
-  if (strcmp(value, "auto") == 0)
-    o->for_plan = "--instances auto";
-  else if (!copse_cli_parse_int(value, 1, COPSE_LOWER_MOST_INSTANCES, &number))
-    return copse_cli_usage(command, "--instances must be from 1 to %d", COPSE_LOWER_MOST_INSTANCES);
-  o->lower.instances = (int)number;
-  return COPSE_EXIT_DONE;
+  if (strcmp(value, "auto") == 0) o->for_plan = "--instances auto";
+  return copse_cli_take_instances(command, value, &o->lower.instances);
 }
 
 static int take_chunk_bytes(const char *command, const char *name, const char *value,

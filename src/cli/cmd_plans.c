@@ -246,21 +246,24 @@ static const char *most_of(const struct copse_candidate_range *range, const char
   return text;
 }
 
-static void add_to_table(struct job *j, const struct copse_candidate_range *range, double us,
-                         double optimal_us, double bound_us) {
-  const struct copse_candidate *it = &j->candidates.list[range->candidate];
-  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s %6d %12.6g %12s %12.6g  %s\n",
-                 label_of(it->schedule, (char[40]){0}), range->min_bytes,
-                 most_of(range, "any", (char[24]){0}), copse_schedule_height(it->schedule), us,
-                 copse_gap_text(us, bound_us, (char[COPSE_GAP_TEXT]){0}), optimal_us, it->name);
-}
-
-/* How much slower a plan is than what there was before anything was down. */
-struct loss_before {
+/* What a range's first message takes, with the optimum for long ones, and at least; and how much
+ * slower its plan is than what there was before anything was down. */
+struct range_times {
+  double us, optimal_us, bound_us;
   double part; /* 0: no slower, or nothing to compare with */
   uint64_t bytes;
   const char *by; /* the plan of before */
 };
+
+static void add_to_table(struct job *j, const struct copse_candidate_range *range,
+                         const struct range_times *times) {
+  const struct copse_candidate *it = &j->candidates.list[range->candidate];
+  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s %6d %12.6g %12s %12.6g  %s\n",
+                 label_of(it->schedule, (char[40]){0}), range->min_bytes,
+                 most_of(range, "any", (char[24]){0}), copse_schedule_height(it->schedule),
+                 times->us, copse_gap_text(times->us, times->bound_us, (char[COPSE_GAP_TEXT]){0}),
+                 times->optimal_us, it->name);
+}
 
 static void add_slower(struct job *j, const struct copse_candidate_range *range, double part,
                        uint64_t bytes, const char *than) {
@@ -271,7 +274,7 @@ static void add_slower(struct job *j, const struct copse_candidate_range *range,
 
 /* Where the plan taken is not the fastest one: why, and by how much; and slower than before. */
 static void add_losses(struct job *j, const struct copse_candidate_range *range,
-                       const struct loss_before *before) {
+                       const struct range_times *before) {
   const struct copse_candidate *list = j->candidates.list;
   if (range->loss > WORTH_SAYING) {
     add_slower(j, range, range->loss, range->loss_bytes, list[range->fastest].name);
@@ -312,10 +315,10 @@ static int served_before(const struct job *j, double bytes) {
 
 /* What a range's messages took before, with nothing down: where the plan is slowest beside that. */
 static copse_status compare_before(const struct job *j, const struct copse_candidate_range *range,
-                                   struct loss_before *loss) {
+                                   struct range_times *loss) {
   double bytes[MOST_OF_RANGE], us[MOST_OF_RANGE];
   int n = sizes_of(range, bytes);
-  *loss = (struct loss_before){0};
+  loss->part = 0;
   if (j->n_before == 0) return COPSE_OK;
   COPSE_DO(copse_candidates_time_of(&j->candidates, range->candidate, bytes, n, us, j->err));
   for (int i = 0; i < n; i++) {
@@ -324,13 +327,16 @@ static copse_status compare_before(const struct job *j, const struct copse_candi
     if (by < 0) continue;
     COPSE_DO(copse_candidates_time_of(&j->healthy, by, &bytes[i], 1, &was, j->err));
     double part = us[i] / was - 1;
-    if (part > loss->part) *loss = (struct loss_before){part, (uint64_t)bytes[i], j->before[by]->name};
+    if (part <= loss->part) continue;
+    loss->part = part;
+    loss->bytes = (uint64_t)bytes[i];
+    loss->by = j->before[by]->name;
   }
   return COPSE_OK;
 }
 
 static void add_to_index(struct job *j, const struct copse_candidate_range *range,
-                         const struct loss_before *before, const char *stem) {
+                         const struct range_times *before, const char *stem) {
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   const struct copse_schedule *s = it->schedule;
   copse_text_add(&j->index, "%s\n  {\"collective\": \"%s\", ", j->index.size ? "," : "",
@@ -363,27 +369,31 @@ static void add_to_index(struct job *j, const struct copse_candidate_range *rang
 
 /* ---- all of them ------------------------------------------------------------------------- */
 
-static copse_status make_range(struct job *j, const struct copse_candidate_range *range,
-                               int number) {
+static copse_status time_range(struct job *j, const struct copse_candidate_range *range,
+                               struct range_times *times) {
   const struct copse_candidates *c = &j->candidates;
   const struct copse_schedule *schedule = c->list[range->candidate].schedule;
-  double us, optimal_us, bound_us,
-      bytes = (double)(range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST);
+  double bytes = (double)(range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST);
   const struct copse_bounds_question question = {schedule->collective, schedule->root, schedule,
                                                  c->predictions[range->candidate].sim.alpha_us};
-  struct loss_before before;
+  COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, &times->us, j->err));
+  COPSE_DO(copse_candidates_time_of(c, 0, &bytes, 1, &times->optimal_us, j->err));
+  COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &times->bound_us, j->err));
+  return compare_before(j, range, times);
+}
+
+static copse_status make_range(struct job *j, const struct copse_candidate_range *range,
+                               const struct range_times *times, int number, int n) {
+  const struct copse_schedule *schedule = j->candidates.list[range->candidate].schedule;
   char name[80], stem[64];
+  copse_progress_report(&j->work->progress, "prove", number, n);
   snprintf(name, sizeof name, "%s.json", stem_of(j, schedule, number, stem));
   COPSE_DO(write_schedule(j, schedule, name));
   snprintf(name, sizeof name, "%s.plan", stem);
   COPSE_DO(write_plan(j, range, name));
-  COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, &us, j->err));
-  COPSE_DO(copse_candidates_time_of(c, 0, &bytes, 1, &optimal_us, j->err));
-  COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &bound_us, j->err));
-  add_to_table(j, range, us, optimal_us, bound_us);
-  COPSE_DO(compare_before(j, range, &before));
-  add_losses(j, range, &before);
-  add_to_index(j, range, &before, stem);
+  add_to_table(j, range, times);
+  add_losses(j, range, times);
+  add_to_index(j, range, times, stem);
   return COPSE_OK;
 }
 
@@ -405,20 +415,20 @@ static copse_status find_switch(const struct job *j, int by, const struct copse_
   return COPSE_OK;
 }
 
-/* Plans for switches that copy and add, where they are faster: within the ranges of the others, which
- * serve jobs that can't use the switch. */
-static copse_status make_switched(struct job *j, const struct copse_solve_options *options,
-                                  const struct copse_candidate_range *ranges, int n) {
-  int number = n;
+/* Adds ranges of plans for switches that copy and add, where they are faster: within the ranges [*n] of
+ * the others, which serve jobs that can't use the switch. */
+static copse_status add_switched(struct job *j, const struct copse_solve_options *options,
+                                 struct copse_candidate_range *ranges, int *n) {
   bool found = false;
   COPSE_DO(copse_candidates_switch(&j->candidates, options, &found, j->err));
-  for (int i = 0; found && i < n; i++) {
-    struct copse_candidate_range it = {.max_bytes = ranges[i].max_bytes,
-                                       .candidate = j->candidates.n - 1};
+  for (int i = 0, others = *n; found && i < others; i++) {
+    struct copse_candidate_range *it = &ranges[*n];
     bool faster = false;
-    COPSE_DO(find_switch(j, it.candidate, &ranges[i], &it.min_bytes, &faster, j->err));
-    it.fastest = it.candidate;
-    if (faster) COPSE_DO(make_range(j, &it, ++number));
+    *it = (struct copse_candidate_range){.max_bytes = ranges[i].max_bytes,
+                                         .candidate = j->candidates.n - 1};
+    COPSE_DO(find_switch(j, it->candidate, &ranges[i], &it->min_bytes, &faster, j->err));
+    it->fastest = it->candidate;
+    *n += faster;
   }
   return COPSE_OK;
 }
@@ -533,6 +543,8 @@ static copse_status make_candidates(struct job *j, const struct copse_solve_opti
   COPSE_DO(find_healthy(j, options));
   COPSE_DO(copse_candidates_make(j->topology, options, &j->predicted, c, &ignored, j->err));
   n = c->n;
+  if (copse_prediction_is_coarse(&c->predictions[0]))
+    copse_note(&copse_cli_notes, "%s: no search for sizes and no packets: %s", copse_collective_name(options->collective), c->predictions[0].instead);
   if (copse_topology_has_ranks_of(j->topology, j->whole) && (j->o->keep || j->work->whole))
     COPSE_DO(copse_candidates_adopt(c, &j->healthy, j->o->keep, j->err));
   for (int i = n; i < c->n && j->o->keep; i++) COPSE_DO(find_kept(j, &c->list[i]));
@@ -550,7 +562,8 @@ static copse_status make_collective(struct job *j, copse_collective collective, 
                                         .tolerance = COPSE_Q_ZERO,
                                         .label = copse_cli_topology_label(&j->o->topology),
                                         .progress = &j->work->progress};
-  struct copse_candidate_range ranges[COPSE_MAX_RANGES];
+  struct copse_candidate_range ranges[2 * COPSE_MAX_RANGES];
+  struct range_times times[2 * COPSE_MAX_RANGES];
   int n;
   copse_status status;
   copse_cli_set_default_tolerance(j->topology, &options);
@@ -558,11 +571,11 @@ static copse_status make_collective(struct job *j, copse_collective collective, 
   COPSE_TRY(say_candidates(j));
   j->candidates.progress = &j->work->progress;
   COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
-  for (int i = 0; i < n; i++) {
-    copse_progress_report(&j->work->progress, "prove", i + 1, n);
-    COPSE_TRY(make_range(j, &ranges[i], i + 1));
-  }
-  COPSE_TRY(make_switched(j, &options, ranges, n));
+  COPSE_TRY(add_switched(j, &options, ranges, &n));
+  for (int i = 0; i < n; i++) COPSE_TRY(time_range(j, &ranges[i], &times[i]));
+  copse_predictions_free(j->candidates.predictions, j->candidates.n); /* room for proofs */
+  copse_predictions_free(j->healthy.predictions, j->healthy.n);
+  for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], &times[i], i + 1, n));
 out:
   copse_candidates_free(&j->candidates);
   copse_candidates_free(&j->healthy);
@@ -698,21 +711,7 @@ static int take_collectives(void *options, const char *command, char *value) {
 }
 
 static int take_instances(void *options, const char *command, char *value) {
-  int64_t number = COPSE_LOWER_AUTO;
-  if (strcmp(value, "auto") != 0 &&
-      !copse_cli_parse_int(value, 1, COPSE_LOWER_MOST_INSTANCES, &number))
-    return copse_cli_usage(command, "--instances must be a number up to %d",
-                           COPSE_LOWER_MOST_INSTANCES);
-  ((struct options *)options)->lower.instances = (int)number;
-  return COPSE_EXIT_DONE;
-}
-
-static int take_chunk(void *options, const char *command, char *value) {
-  uint64_t bytes;
-  if (!copse_cli_parse_size(value, INT64_MAX, &bytes) || bytes < 1)
-    return copse_cli_usage(command, "--chunk must be a number of bytes, such as 61440 or 64K");
-  ((struct options *)options)->lower.chunk_bytes = (int64_t)bytes;
-  return COPSE_EXIT_DONE;
+  return copse_cli_take_instances(command, value, &((struct options *)options)->lower.instances);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
@@ -749,7 +748,8 @@ static const struct copse_option own[] = {
      .words = automatic, .take = take_instances},
     {"--fifo", 'F', "N", "slots of a staged edge; default 4", TO(lower.fifo),
      COPSE_OPTION_RANGE(1, 64), .must = "a number up to 64"},
-    {"--chunk", 'C', "BYTES", "largest chunk; default 524288", .take = take_chunk},
+    {"--chunk", 'C', "BYTES", "largest chunk; default 524288", TO(lower.chunk_bytes),
+     COPSE_OPTION_RANGE(1, INT64_MAX), .bytes = true, .must = "a number of bytes, such as 61440 or 64K"},
     {"--no-low-latency", 0, NULL,
      "no plans of packets for messages of up to 256 KiB, nor, below those,\n"
      "of one hop for an allreduce, where all ranks join each other",

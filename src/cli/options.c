@@ -25,6 +25,7 @@
 #include "base/rational.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "codegen/lower/lower.h"
 #include "nccl/reports.h"
 
 /* ==== kinds of files ====================================================================== */
@@ -343,6 +344,16 @@ static bool take_int(const struct copse_option *it, const char *value, int *out)
   if (it->words || !take_number(it, value, &number)) return false;
   *out = (int)number;
   return true;
+}
+
+int copse_cli_take_instances(const char *command, const char *value, int *out) {
+  int64_t number = COPSE_LOWER_AUTO;
+  if (strcmp(value, "auto") != 0 &&
+      !copse_cli_parse_int(value, 1, COPSE_LOWER_MOST_INSTANCES, &number))
+    return copse_cli_usage(command, "--instances must be from 1 to %d, or auto",
+                           COPSE_LOWER_MOST_INSTANCES);
+  *out = (int)number;
+  return COPSE_EXIT_DONE;
 }
 
 static bool take_decimal(const struct copse_option *it, const char *value, double *out) {

@@ -18,8 +18,7 @@
 #include "schedule/adapt.h"
 #include "verify/verify.h"
 
-/* ---- what simulations say ---------------------------------------------------------------------
- */
+/* ---- what simulations say -------------------------------------------------------------------- */
 
 /* Of a candidate at a size. */
 struct known {
@@ -459,7 +458,7 @@ copse_status copse_candidates_search(struct copse_candidates *c,
            copse_collective_name(options->collective));
   solve.progress = &progress;
   copse_predict_alpha(&packets, PACKET_HOP * packets.sim.alpha_us);
-  if (c->topology->n_ranks == 1) return COPSE_OK;
+  if (c->topology->n_ranks == 1 || copse_prediction_is_coarse(&c->predictions[0])) return COPSE_OK;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     struct copse_proposal from[COPSE_MAX_CANDIDATES];
     searches.i = (int64_t)i;
@@ -512,7 +511,7 @@ static copse_status add_packets(struct copse_candidates *c, int of, uint64_t mos
 copse_status copse_candidates_packets(struct copse_candidates *c, uint64_t most_bytes,
                                       struct copse_err *err) {
   int n = c->n;
-  if (c->topology->n_ranks == 1) return COPSE_OK;
+  if (c->topology->n_ranks == 1 || copse_prediction_is_coarse(&c->predictions[0])) return COPSE_OK;
   for (int i = 0; i < n; i++)
     if (!c->list[i].lower.low_latency) COPSE_DO(add_packets(c, i, most_bytes, false, err));
   if (c->list[0].schedule->collective != COPSE_ALLREDUCE) return COPSE_OK;
@@ -548,8 +547,7 @@ void copse_candidates_free(struct copse_candidates *candidates) {
   copse_routes_free(&candidates->routes);
   if (candidates->times) free(candidates->times->rows);
   free(candidates->times);
-  candidates->times = NULL;
-  candidates->n = 0;
+  *candidates = (struct copse_candidates){0};
 }
 
 /* ---- which is best --------------------------------------------------------------------------- */
@@ -611,15 +609,17 @@ struct sizes {
   double bytes[MOST_SIZES], us[MOST_SIZES][COPSE_MAX_CANDIDATES];
 };
 
-/* Powers of two, steps between if transfers are few, and what comes next where one ends. */
+/* Powers of two or COARSE_POWER, steps between if transfers are few, what comes where one ends. */
 static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint64_t largest,
                        struct sizes *sizes) {
   double transfers = 0;
   for (int i = 0; i < c->n; i++) transfers += c->predictions[i].dag.n_transfers;
-  uint64_t steps = transfers <= MOST_STEPPED ? STEPS_A_POWER : 1, size = smallest;
-  for (uint64_t power = size; size <= largest && sizes->n < MOST_SIZES - 1; size += power / steps) {
+  uint64_t cuts = transfers > MOST_STEPPED ? 1 : STEPS_A_POWER, size = smallest, power = size, next;
+  const uint64_t times = copse_prediction_is_coarse(&c->predictions[0]) ? COARSE_POWER : 2;
+  for (; size <= largest && sizes->n < MOST_SIZES - 1; size = next) {
     bool ends = false;
-    if (size == 2 * power) power = size;
+    if (size == times * power) power = size;
+    next = size + (times - 1) * power / cuts;
     for (int i = 0; i < c->n; i++) ends = ends || c->list[i].most_bytes == size;
     sizes->bytes[sizes->n++] = (double)size;
     if (ends && size < largest) sizes->bytes[sizes->n++] = (double)size + 1;

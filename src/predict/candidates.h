@@ -73,14 +73,16 @@ copse_status copse_candidates_adopt(struct copse_candidates *candidates,
 /* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, from
  * those that are there, as "64K: k=4"; for at most so many bytes with what a hop of packets costs.
  * `healthy` (NULL: none) are those with nothing broken: there is no search for a size at which
- * one that is there takes MODEL_ERROR more at most than the fastest of them, or than the bound. */
+ * one that is there takes MODEL_ERROR more at most than the fastest of them, or than the bound.
+ * Nothing where the first is predicted coarsely: one schedule takes more than all of a search. */
 copse_status copse_candidates_search(struct copse_candidates *candidates,
                                      const struct copse_candidates *healthy,
                                      const struct copse_solve_options *options,
                                      uint64_t most_packets, struct copse_err *err) COPSE_CHECKED;
 
 /* Adds those that are there in chunks as packets, for messages of at most so many bytes, and an
- * allreduce in one hop; what can't be packets is left out. */
+ * allreduce in one hop; what can't be packets is left out, and all where the first is predicted
+ * coarsely: only plans tell packets from chunks. */
 copse_status copse_candidates_packets(struct copse_candidates *candidates, uint64_t most_bytes,
                                       struct copse_err *err) COPSE_CHECKED;
 
@@ -136,12 +138,13 @@ struct copse_candidate_range {
 /*
  * Candidates for all message sizes, compared at the powers of two from `smallest` to `largest`
  * (powers of two themselves, smallest < largest), at three sizes between them where that is little
- * to simulate, and a byte beyond where candidates end: each range has one that is the best at those
- * sizes or within CLOSE_TIME of it, in as few ranges as there can be, since a range more is a plan
- * more to load, and the times are a model's. Between two sizes a range begins where its candidate
- * becomes faster than the one before it, or with more hops faster by MODEL_ERROR. Sizes beside such
- * borders are compared too, so that no third one is much faster there. The first range begins at 0,
- * the last ends at INT64_MAX; neighbours have different candidates.
+ * to simulate (fewer where it is much: policy.h), and a byte beyond where candidates end: each
+ * range has one that is the best at those sizes or within CLOSE_TIME of it, in as few ranges as
+ * there can be, since a range more is a plan more to load, and the times are a model's. Between two
+ * sizes a range begins where its candidate becomes faster than the one before it, or with more hops
+ * faster by MODEL_ERROR. Sizes beside such borders are compared too, so that no third one is much
+ * faster there. The first range begins at 0, the last ends at INT64_MAX; neighbours have different
+ * candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,

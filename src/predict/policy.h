@@ -107,6 +107,10 @@
 #define STEPS_A_POWER 4
 #define MOST_STEPPED 1e5
 #define MOST_SIZES (64 + 64 * STEPS_A_POWER) /* as many ends of candidates too */
+/* Where predictions are coarse (more than MOST_LOWERED transfers), sizes are so many times the one
+ * before: a simulation takes a second. 1,024 GPUs on rails have two ranges, with each power of two
+ * as with these. */
+#define COARSE_POWER 16
 /* How near a border comes to where a time jumps, as a part of the size, and how much less than
  * LEAST_RANGE. To the byte took 24 sizes of 6 s each where the first 12 come within 1/1024: an
  * allreduce of azure-ndv5-x8 without a NIC, at 200 MB. */

@@ -101,6 +101,10 @@ static void free_plan(struct copse_plan **plan) { copse_plan_free(*plan); }
 
 static void free_foreign(struct copse_foreign *what) { free(what->demand); }
 
+bool copse_prediction_is_coarse(const struct copse_prediction *it) {
+  return it->instead[0] != '\0' && it->dag.n_transfers > MOST_LOWERED;
+}
+
 /* As its plan. COPSE_UNSUPPORTED and COPSE_OVERFLOW where that can't be, which is said in `why`. */
 static copse_status as_plan(const struct copse_topology *topology,
                             const struct copse_schedule *schedule,

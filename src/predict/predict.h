@@ -80,6 +80,9 @@ struct copse_prediction {
   struct copse_err why; /* status COPSE_OK: it is there; else why it isn't */
 };
 
+/* Not as a plan, which would be too large (policy.h), and of as many transfers. */
+bool copse_prediction_is_coarse(const struct copse_prediction *prediction);
+
 static inline bool copse_prediction_exists(const struct copse_prediction *p) {
   return p->why.status == COPSE_OK;
 }

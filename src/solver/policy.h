@@ -216,15 +216,16 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* The rate alone has many solutions, whose cuts are found one after the other; once it has stood
  * still for so many rounds, short ways lead to the end sooner. */
 #define COPSE_JOINT_IDLE_ROUNDS 5
-/* Links off the shortest ways are left out at first where they are this part of the columns. Fewer
- * save nothing, and cost many steps once they are let in: 8 groups on a torus 8x8, 8.2 instead of 6.5
- * CPU seconds. */
-#define COPSE_JOINT_CLOSED_PART 5
+/* Links off the shortest ways are left out at first where they are at least this part of the
+ * columns. Fewer save less than the steps cost once they are let in: 16 groups on tori 8x8 and
+ * 4x4x4, where 48 and 43 % are off them, take 14 and 26 instead of 30 and 35 CPU seconds. On hosts
+ * with switches it is 53 to 90 %. */
+#define COPSE_JOINT_CLOSED_PART 2
 /* Units by which two rates may differ before rationals are asked. */
 #define COPSE_JOINT_SAME_RATE (COPSE_LP_UNITS >> 26)
 /* A unit of the rate is worth this times the number of columns in units of links: more than the
- * last unit costs, or the second search goes for the rate alone. With 64, 8 groups on tori still left
- * 1e-8 of it. One group alone needs no more than 16. */
+ * last unit costs, or the second search goes for the rate alone. With 64, 8 groups on tori still
+ * left 1e-8 of it. One group alone needs no more than 16. */
 #define COPSE_JOINT_RATE_WORTH 16
 #define COPSE_JOINT_GROUPS_WORTH 512
 /* Equations of a basis that are solved in rationals. Of whole links the coefficients of more are
@@ -234,8 +235,8 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* Rounds with limits on shares: those that are there have been found by then. */
 #define COPSE_WHOLE_LIMITED_ROUNDS 60
 /* And rows for each column: slow links among fast ones leave so many solutions that cuts go on and
- * on (a ring of 64 of 0.09 to 1000 GB/s: over 6,000 rows of 192 columns, for six limits in turn, after
- * the optimum was proved). */
+ * on (a ring of 64 of 0.09 to 1000 GB/s: over 6,000 rows of 192 columns, for six limits in turn,
+ * after the optimum was proved). */
 #define COPSE_WHOLE_LIMITED_ROWS 8
 /* The part by which GLPK's objective may be off. */
 #define COPSE_WHOLE_ROUNDING 1e-9

@@ -431,6 +431,34 @@ START_TEST(chunks_are_no_larger_for_the_sake_of_time) {
 }
 END_TEST
 
+/* As if the first had so many transfers that no plan of it was made to predict it: nothing is
+ * searched for, and nothing becomes packets. */
+START_TEST(coarse_predictions_are_not_searched) {
+  struct copse_topology *t = copse_test_sim_mesh(4);
+  const struct copse_solve_options options = {.collective = COPSE_ALLGATHER, .root = -1};
+  struct copse_candidates c;
+  struct copse_solve_seconds seconds;
+  struct copse_err err = COPSE_ERR_INIT;
+  ck_assert_int_eq(copse_candidates_make(t, &options, NULL, &c, &seconds, &err), COPSE_OK);
+  const int n = c.n, n_transfers = c.predictions[0].dag.n_transfers;
+  for (int many = 1; many >= 0; many--) {
+    snprintf(c.predictions[0].instead, sizeof c.predictions[0].instead, "%s", many ? "many" : "");
+    c.predictions[0].dag.n_transfers = (1 << 19) + many;
+    ck_assert_int_eq(copse_prediction_is_coarse(&c.predictions[0]), many);
+    c.predictions[0].dag.n_transfers = many ? (1 << 19) + 1 : n_transfers;
+    if (many) {
+      ck_assert_int_eq(copse_candidates_search(&c, NULL, &options, 1 << 18, &err), COPSE_OK);
+      ck_assert_int_eq(copse_candidates_packets(&c, 1 << 18, &err), COPSE_OK);
+      ck_assert_int_eq(c.n, n);
+    }
+  }
+  ck_assert_int_eq(copse_candidates_packets(&c, 1 << 18, &err), COPSE_OK);
+  ck_assert_int_gt(c.n, n);
+  copse_candidates_free(&c);
+  copse_topology_free(t);
+}
+END_TEST
+
 START_TEST(only_equal_times_go_to_the_simpler_candidate) {
   const struct copse_candidates three = {.n = 3}, four = {.n = 4};
   const double close[] = {100.9, 100.5, 100, 100}, equal[] = {100 + 1e-8, 100, 100, 99};
@@ -584,6 +612,7 @@ int main(void) {
   Suite *suite = suite_create("schedule/candidates");
   TCase *tests = tcase_create("candidates");
   tcase_set_timeout(tests, 600); /* on a loaded machine */
+  tcase_add_test(tests, coarse_predictions_are_not_searched);
   tcase_add_test(tests, only_equal_times_go_to_the_simpler_candidate);
   tcase_add_test(tests, chunks_are_no_larger_for_the_sake_of_time);
   tcase_add_test(tests, a_plan_is_for_as_many_sizes_as_it_is_close_at);

@@ -636,8 +636,8 @@ copse_status copse_numbering_loads(const struct copse_numbering *numbers, const 
   return COPSE_OK;
 }
 
-copse_status copse_numbering_keep(const struct copse_numbering *numbers, struct copse_schedule *s,
-                                  struct copse_err *err) {
+static copse_status keep_nodes(const struct copse_numbering *numbers, struct copse_schedule *s,
+                               struct copse_err *err) {
   const struct copse_schedule *base = &numbers->schedule;
   const char **ids;
   int *ranks, n = base->n_ranks + base->n_absent;
@@ -654,4 +654,72 @@ copse_status copse_numbering_keep(const struct copse_numbering *numbers, struct 
   s->n_rotations = base->n_rotations;
   return copse_numbering_rotations(numbers, base->rotations, s->n_rotations, NULL, &s->arena,
                                    &s->rotations, err);
+}
+
+/* The trees of one phase behind those there. */
+static copse_status keep_trees(const struct copse_numbering *numbers, const int64_t *each,
+                               enum copse_phase phase, struct copse_schedule *s,
+                               struct copse_schedule_tree *trees, struct copse_err *err) {
+  bool reduce = phase == COPSE_PHASE_REDUCE;
+  for (int i = 0; i < numbers->schedule.n_trees; i++) {
+    const struct copse_schedule_tree *from = &numbers->schedule.trees[i];
+    struct copse_schedule_tree *to = &trees[s->n_trees++];
+    struct copse_schedule_edge *edges;
+    int n = from->n_edges;
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, edges, err));
+    for (int e = 0; e < n; e++)
+      COPSE_DO(copse_numbering_path(numbers, &from->edges[reduce ? n - 1 - e : e], reduce, NULL,
+                                    &s->arena, &edges[e], err));
+    *to = (struct copse_schedule_tree){
+        .root = from->root, .phase = phase, .n_edges = n, .edges = edges};
+    COPSE_DO(copse_q_make(each[i], s->k, &to->weight, err));
+    COPSE_DO(copse_q_div(to->weight, (struct copse_q){s->n_ranks, 1}, &to->weight, err));
+  }
+  return COPSE_OK;
+}
+
+/* Changes of the trees from `first` on. */
+static copse_status keep_changes(const struct copse_numbering *numbers,
+                                 const struct copse_schedule_change *changes, int n, bool reduce,
+                                 int first, struct copse_schedule *s,
+                                 struct copse_schedule_change *list, struct copse_err *err) {
+  for (int i = 0; i < n; i++) {
+    struct copse_schedule_change *to = &list[s->n_changes++];
+    struct copse_schedule_edge *edges;
+    *to = changes[i];
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)to->n_edges, edges, err));
+    for (int e = 0; e < to->n_edges; e++)
+      COPSE_DO(copse_numbering_path(numbers, &changes[i].edges[e], reduce, NULL, &s->arena,
+                                    &edges[e], err));
+    to->tree += first;
+    to->edges = edges;
+    COPSE_DO(copse_q_div(to->weight, (struct copse_q){s->n_ranks, 1}, &to->weight, err));
+  }
+  return COPSE_OK;
+}
+
+COPSE_ORDER(by_image, struct copse_schedule_change, COPSE_UP(tree) ?: COPSE_UP(image))
+
+copse_status copse_numbering_keep(const struct copse_numbering *numbers, const int64_t *each,
+                                  const struct copse_schedule_change *changes, int n,
+                                  struct copse_schedule *s, struct copse_err *err) {
+  struct copse_schedule_tree *trees;
+  struct copse_schedule_change *list;
+  COPSE_DO(keep_nodes(numbers, s, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, 2 * (size_t)numbers->schedule.n_trees, trees, err));
+  COPSE_DO(COPSE_ARRAY(&s->arena, 2 * (size_t)n, list, err));
+  s->trees = trees;
+  s->changes = list;
+  s->excepted = true;
+  for (int reduce = 1; reduce >= 0; reduce--) {
+    int first = s->n_trees;
+    if (!(reduce ? copse_collective_reduces(s->collective)
+                 : copse_collective_broadcasts(s->collective)))
+      continue;
+    COPSE_DO(keep_trees(numbers, each, reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST, s,
+                        trees, err));
+    COPSE_DO(keep_changes(numbers, changes, n, reduce, first, s, list, err));
+  }
+  COPSE_SORT(list, s->n_changes, by_image);
+  return COPSE_OK;
 }

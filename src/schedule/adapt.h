@@ -103,6 +103,11 @@ int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst
 copse_status copse_numbering_loads(const struct copse_numbering *numbers, const int64_t *each,
                                    struct copse_q *loads, bool *fits,
                                    struct copse_err *err) COPSE_CHECKED;
-/* Nodes, ranks and symmetries of a schedule on the numbers. */
-copse_status copse_numbering_keep(const struct copse_numbering *numbers, struct copse_schedule *s,
-                                  struct copse_err *err) COPSE_CHECKED;
+/*
+ * Makes a schedule of the numbering, of which collective and k are known: nodes, ranks, symmetries,
+ * the trees of each phase, each [trees] of k for a root, and n changes of those that broadcast,
+ * whose edges have paths alone and weights are parts of a root's. COPSE_NOMEM; COPSE_OVERFLOW.
+ */
+copse_status copse_numbering_keep(const struct copse_numbering *numbers, const int64_t *each,
+                                  const struct copse_schedule_change *changes, int n,
+                                  struct copse_schedule *s, struct copse_err *err) COPSE_CHECKED;

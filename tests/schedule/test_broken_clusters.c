@@ -317,6 +317,55 @@ START_TEST(repaired_schedules_are_optimal_and_what_they_list_is_too) {
 }
 END_TEST
 
+/* An allreduce whose phases run together: by the LP over flows, within 1 % of it, and faster than
+ * one phase after the other; *n_exact, *n_near: those at that optimum, and nearly. */
+static void check_together(const struct copse_topology *t, const struct copse_topology *whole,
+                           int *n_exact, int *n_near) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_verify_report report;
+  struct copse_schedule *s, *equal;
+  struct copse_solve_options options = {.collective = COPSE_ALLREDUCE,
+                                        .root = -1,
+                                        .healthy = whole,
+                                        .trust_from = 1,
+                                        .label = "t.json"};
+  copse_status status = copse_solve_schedule(t, &options, &s, &seconds, &err);
+  if (status == COPSE_INFEASIBLE) return; /* all NICs of a host are down */
+  ASSERT_OK(status, &err);
+  if (s->excepted && s->bound.kind == COPSE_BOUND_FORESTS) {
+    options.equal_shares = true;
+    ASSERT_OK(copse_solve_schedule(t, &options, &equal, &seconds, &err), &err);
+    ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
+    check_listed(s, t);
+    double bound = copse_q_to_double(s->bound.time_per_GB);
+    ck_assert_double_eq_tol(bound / copse_test_lp_allreduce_time(t, false), 1, 1e-6);
+    ck_assert_double_le(copse_q_to_double(s->time_per_GB), 1.01 * bound * (1 + 1e-12));
+    ck_assert(report.forests_optimal == copse_q_eq(s->time_per_GB, s->bound.time_per_GB));
+    ck_assert_double_lt(bound, copse_q_to_double(equal->time_per_GB));
+    ++*(report.forests_optimal ? n_exact : n_near);
+    copse_schedule_free(equal);
+  }
+  copse_schedule_free(s);
+}
+
+/* Loop: fabrics. */
+START_TEST(allreduces_whose_phases_run_together_are_repaired) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *whole, *t;
+  uint64_t state = (uint64_t)_i + 11;
+  int n = COPSE_TEST_SWEEPS ? 40 : 5, n_exact = 0, n_near = 0;
+  ASSERT_OK(copse_topology_synthetic(repaired_fabrics[_i], NULL, &whole, &err), &err);
+  for (int i = 0; i < n; i++) {
+    t = break_at_random(whole, &state);
+    check_together(t, whole, &n_exact, &n_near);
+    copse_topology_free(t);
+  }
+  ck_assert_msg(n_exact + n_near >= (_i == 1 ? 0 : n / 5), "%d and %d of %d", n_exact, n_near, n);
+  copse_topology_free(whole);
+}
+END_TEST
+
 /* One to five parts of a cluster with hosts of eight: a GPU, a NIC, its cable, or all GPUs of a
  * host. */
 static struct copse_topology *break_parts(const struct copse_topology *whole, uint64_t *state) {
@@ -615,6 +664,7 @@ int main(void) {
   tcase_add_loop_test(tests, the_one_tree_without_an_nvswitch_enters_hosts_once, 0, 2);
   tcase_add_loop_test(tests, repaired_schedules_are_optimal_and_what_they_list_is_too, 0,
                       N_REPAIRED);
+  tcase_add_loop_test(tests, allreduces_whose_phases_run_together_are_repaired, 0, N_REPAIRED);
   tcase_add_loop_test(tests, any_few_dead_parts_are_repaired, 0, 3);
   tcase_add_loop_test(tests, what_is_broken_alike_is_made_by_the_symmetries_left, 0,
                       sizeof alike / sizeof *alike);

@@ -439,7 +439,7 @@ START_TEST(trees_of_more_ranks_keep_equal_shares_and_say_so) {
   expect_note(t, !COPSE_TEST_SWEEPS, "");
   t = broken(t, (struct copse_fault){"h0.nic1", {1, 2}});
   expect_note(t, true, "");
-  expect_note(t, false, "s/GB, but their trees are made for at most 256 ranks");
+  expect_note(t, false, "s/GB, but trees of them are not listed for so many ranks");
   copse_topology_free(t);
 }
 END_TEST

@@ -201,57 +201,14 @@ static copse_status solve_used_phases(struct solving *b) {
   return COPSE_OK;
 }
 
-/* The smallest k whose best phase is within the options' tolerance; 0 (exact) if none is. */
-static copse_status smallest_k(const struct solving *b, bool reversed, int64_t *k) {
-  const struct copse_solve_options *o = b->options;
-  COPSE_AT_END(copse_instance_free) struct copse_instance instance = {0};
-  COPSE_AT_END(copse_optimum_free) struct copse_optimum optimum = {.x = COPSE_Q_ZERO};
-  struct copse_scale exact;
-  struct copse_q limit, loss, u;
-  bool carries;
-  COPSE_AT_END(copse_free_at) int64_t *capacities = NULL;
-  *k = 0;
-  COPSE_DO(copse_instance_make(b->topology, o->label, o->root, reversed, &instance, b->err));
-  COPSE_DO(copse_calloc((size_t)b->topology->n_links, sizeof *capacities, &capacities, b->err));
-  COPSE_DO(copse_optimum_find(&instance.network, o->progress, &optimum, b->err));
-  if (optimum.x.num == 0) return COPSE_OK; /* the phase itself says who can't be reached */
-  COPSE_DO(copse_optimum_scale(&instance.network, optimum.x, &exact, b->err));
-  COPSE_DO(copse_q_add(COPSE_Q_ONE, o->tolerance, &limit, b->err));
-  for (int64_t tried = 1; tried < exact.k && tried <= COPSE_TRIED_K && *k == 0; tried++) {
-    COPSE_DO(copse_q_mul(limit, (struct copse_q){tried, 1}, &u, b->err));
-    COPSE_DO(copse_q_div(u, optimum.x, &u, b->err));
-    COPSE_DO(copse_optimum_round(&instance.network, u, tried, capacities, &carries, b->err));
-    copse_progress_report(o->progress, "k", tried, exact.k);
-    if (!carries) continue; /* the least U for this k, below, is larger */
-    COPSE_DO(copse_optimum_fixed_k(&instance.network, optimum.x, tried, &u, capacities, b->err));
-    COPSE_DO(copse_q_mul(u, optimum.x, &loss, b->err)); /* time over the optimum: U x / k */
-    COPSE_DO(copse_q_div(loss, (struct copse_q){tried, 1}, &loss, b->err));
-    if (copse_q_cmp(loss, limit) <= 0) *k = tried;
-  }
-  return COPSE_OK;
-}
-
-/* Whether every link has an opposite of the same bandwidth, and switches' multicast and
- * aggregation go together: then the reversed problem is the same problem. */
-static bool is_symmetric(const struct copse_topology *topology) {
-  for (int i = 0; i < topology->n_links; i++) {
-    const struct copse_link *link = &topology->links[i];
-    int back = copse_topology_find_link(topology, link->dst, link->src);
-    if (back < 0 || !copse_q_eq(topology->links[back].bandwidth, link->bandwidth)) return false;
-  }
-  for (int i = 0; i < topology->n_nodes; i++)
-    if (topology->nodes[i].multicast != topology->nodes[i].aggregation) return false;
-  return true;
-}
-
 static copse_status solve_phases(struct solving *b) {
   copse_collective collective = b->options->collective;
   bool reduces = copse_collective_reduces(collective);
-  b->mirrored = reduces && is_symmetric(b->topology);
+  b->mirrored = reduces && copse_is_symmetric(b->topology);
   if (b->options->tolerance.num > 0 && b->options->k == 0 && !b->options->bound_only) {
     bool reversed = !copse_collective_broadcasts(collective) && !b->mirrored;
     b->chosen = *b->options;
-    COPSE_DO(smallest_k(b, reversed, &b->chosen.k));
+    COPSE_DO(copse_smallest_k(b->topology, b->options, reversed, &b->chosen.k, b->err));
     b->options = &b->chosen;
   }
   double start = copse_clock_seconds();
@@ -340,36 +297,6 @@ static copse_status phase_cut(struct solving *b, const struct phase *phase, cons
   return COPSE_OK;
 }
 
-static copse_status set_narrowest_bound(struct solving *b) {
-  struct copse_bound *bound = &b->schedule->bound;
-  struct copse_solve_seconds ignored = {0};
-  struct copse_solve_options options = *b->options;
-  COPSE_AT_END(free_phases)
-  struct solving narrow = {.topology = b->topology,
-                           .options = &options,
-                           .schedule = b->schedule,
-                           .seconds = &ignored,
-                           .err = b->err};
-  struct copse_q out_of, into;
-  options.root = 0;
-  options.bound_only = true;
-  COPSE_DO(solve_phase(&narrow, false, &narrow.broadcast));
-  COPSE_DO(solve_phase(&narrow, true, &narrow.reduce));
-  COPSE_DO(phase_time(&narrow.broadcast, &out_of, b->err));
-  COPSE_DO(phase_time(&narrow.reduce, &into, b->err));
-  bound->kind = COPSE_BOUND_CUT;
-  if (copse_q_cmp(out_of, into) >= 0) {
-    bound->time_per_GB = out_of;
-    COPSE_DO(phase_cut(&narrow, &narrow.broadcast, &bound->cut, &bound->n_cut));
-  } else { /* what must enter S leaves the rest: turn S around */
-    bound->time_per_GB = into;
-    for (int i = 0; i < b->topology->n_nodes; i++)
-      narrow.reduce.forest.optimum.in_cut[i] = !narrow.reduce.forest.optimum.in_cut[i];
-    COPSE_DO(phase_cut(&narrow, &narrow.reduce, &bound->cut, &bound->n_cut));
-  }
-  return COPSE_OK;
-}
-
 static copse_status set_bound(struct solving *b) {
   struct copse_bound *bound = &b->schedule->bound;
   const struct phase *reduce = b->mirrored ? &b->broadcast : &b->reduce;
@@ -388,6 +315,24 @@ static copse_status set_bound(struct solving *b) {
   return phase_cut(b, reduce, &bound->reduce_cut, &bound->n_reduce_cut);
 }
 
+/* Whether shares other than equal ones may be faster. */
+static bool may_differ(const struct solving *b) {
+  const struct copse_solve_options *o = b->options;
+  return o->collective == COPSE_ALLREDUCE && o->k == 0 && o->tolerance.num == 0 && !o->equal_shares;
+}
+
+/* Whether trees of unequal shares are made. */
+static bool lists_shares(const struct solving *b) {
+  return b->topology->n_ranks <= COPSE_FREE_SHARES_RANKS && !b->options->compact;
+}
+
+static void note_shares(const struct solving *b, struct copse_q time, const char *why) {
+  char text[COPSE_Q_TEXT];
+  copse_note(b->options->notes,
+             "%s: unequal shares would take %s s/GB, but %s; these have equal shares",
+             b->options->label, copse_q_text(time, text), why);
+}
+
 /*
  * Unequal shares where they are faster. Also where they are not, but today's bound leaves open
  * whether anything is: then only the bound changes. Where switches are marked the programme, which
@@ -396,9 +341,7 @@ static copse_status set_bound(struct solving *b) {
 static copse_status try_free_shares(struct solving *b) {
   struct copse_schedule *schedule = b->schedule;
   COPSE_AT_END(copse_shares_free) struct copse_shares shares = {0};
-  struct copse_bound forests;
   struct copse_q time;
-  char text[COPSE_Q_TEXT];
   double start = copse_clock_seconds();
   bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
   bool marked = copse_has_clever_switch(b->topology);
@@ -409,11 +352,10 @@ static copse_status try_free_shares(struct solving *b) {
   b->seconds->optimum += copse_clock_seconds() - start;
   if (shares.outcome != COPSE_JOINT_PROVED) return COPSE_OK;
   int order = copse_q_cmp(time, schedule->time_per_GB);
-  if (order < 0 && !b->options->bound_only && b->topology->n_ranks > COPSE_FREE_SHARES_RANKS) {
-    copse_note(b->options->notes,
-               "%s: unequal shares would take %s s/GB, but their trees are made for at most %d "
-               "ranks; these have equal shares",
-               b->options->label, copse_q_text(time, text), COPSE_FREE_SHARES_RANKS);
+  if (order < 0 && !b->options->bound_only && !lists_shares(b)) {
+    note_shares(b, time,
+                b->options->compact ? "trees of them are not compact"
+                                    : "trees of them are not listed for so many ranks");
     return COPSE_OK;
   }
   if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
@@ -429,18 +371,10 @@ static copse_status try_free_shares(struct solving *b) {
                                         b->seconds, b->err));
   }
   if (marked) {
-    if (order < 0) COPSE_DO(set_narrowest_bound(b));
+    if (order < 0) COPSE_DO(copse_narrowest_bound(b->topology, b->options, b->schedule, b->err));
     return COPSE_OK;
   }
-  COPSE_DO(copse_shares_bound(b->topology, &shares, time, schedule, b->err));
-  forests = schedule->bound;
-  COPSE_DO(set_narrowest_bound(b)); /* one that holds for any allreduce says more */
-  if (copse_q_cmp(schedule->bound.time_per_GB, time) < 0) {
-    forests.cut = schedule->bound.cut;
-    forests.n_cut = schedule->bound.n_cut;
-    schedule->bound = forests;
-  }
-  return COPSE_OK;
+  return copse_shares_bound(b->topology, b->options, &shares, time, schedule, b->err);
 }
 
 /* One copy into switches that copy, one out of those that add, where that is faster. The bound is
@@ -450,7 +384,7 @@ static copse_status try_switches(struct solving *b) {
   struct copse_schedule *schedule = b->schedule;
   struct copse_bound before = schedule->bound;
   bool faster = false;
-  COPSE_DO(set_narrowest_bound(b));
+  COPSE_DO(copse_narrowest_bound(b->topology, b->options, b->schedule, b->err));
   bool open = copse_q_cmp(schedule->bound.time_per_GB, schedule->time_per_GB) < 0;
   if (open)
     COPSE_DO(copse_bound_with_switches(b->topology, b->options, &b->broadcast.instance, schedule,
@@ -493,11 +427,10 @@ static copse_status fill(struct solving *b) {
   const struct copse_solve_options *o = b->options;
   struct copse_schedule *schedule = b->schedule;
   bool exact = o->collective == COPSE_ALLREDUCE && o->k == 0 && o->tolerance.num == 0;
-  bool may_differ = exact && !o->equal_shares && !o->compact;
   COPSE_DO(set_bound(b));
   schedule->time_per_GB = schedule->bound.time_per_GB;
   if (o->bound_only) {
-    if (may_differ) COPSE_DO(try_free_shares(b));
+    if (may_differ(b)) COPSE_DO(try_free_shares(b));
     if (exact && o->in_network) COPSE_DO(try_switches(b));
     return COPSE_OK;
   }
@@ -510,8 +443,8 @@ static copse_status fill(struct solving *b) {
   /* The phases of an allreduce may load different links: then together they are faster
    * than one after the other, and only a bound for any allreduce is one. */
   if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
-    COPSE_DO(set_narrowest_bound(b));
-  if (may_differ) COPSE_DO(try_free_shares(b));
+    COPSE_DO(copse_narrowest_bound(b->topology, b->options, b->schedule, b->err));
+  if (may_differ(b)) COPSE_DO(try_free_shares(b));
   if (exact && o->in_network) COPSE_DO(try_switches(b));
   if (o->in_network) COPSE_DO(list_switches(b));
   if (!b->compact) COPSE_DO(copse_schedule_expand(schedule, b->err));
@@ -526,7 +459,8 @@ static copse_status fill_part(struct solving *b, const struct copse_joint_part *
   COPSE_AT_END(copse_instance_free) struct copse_instance instance = {0};
   COPSE_DO(solve_phases(b));
   COPSE_DO(set_bound(b));
-  if (b->options->collective == COPSE_ALLREDUCE) COPSE_DO(set_narrowest_bound(b));
+  if (b->options->collective == COPSE_ALLREDUCE)
+    COPSE_DO(copse_narrowest_bound(b->topology, b->options, b->schedule, b->err));
   b->schedule->time_per_GB = b->schedule->bound.time_per_GB;
   if (!part) return COPSE_OK;
   COPSE_DO(copse_instance_make(b->topology, b->options->label, -1, false, &instance, b->err));
@@ -649,7 +583,7 @@ static copse_status solve_on_routes(struct solving *b, const struct copse_solve_
   COPSE_DO(solve_trees(b));
   /* where switches are marked that bound is of equal shares, and the routes' may be unequal */
   if (options->collective == COPSE_ALLREDUCE && copse_has_clever_switch(b->topology))
-    COPSE_DO(set_narrowest_bound(b));
+    COPSE_DO(copse_narrowest_bound(b->topology, b->options, b->schedule, b->err));
   b->options = options;
   return copse_solve_on_routes(b->topology, options, b->schedule, b->seconds, b->err);
 }
@@ -659,13 +593,11 @@ static copse_status solve_on_routes(struct solving *b, const struct copse_solve_
 /* Whether the schedule may be a repaired one: of equal shares, at the optimum. */
 static bool may_repair(const struct solving *b) {
   const struct copse_solve_options *o = b->options;
-  bool equal = o->collective != COPSE_ALLREDUCE || o->equal_shares || o->compact ||
-               b->topology->n_ranks > COPSE_FREE_SHARES_RANKS;
   return o->healthy && o->collective != COPSE_ALLTOALL && !o->on_routes && o->root < 0 &&
          o->k == 0 && o->tolerance.num == 0 && !o->bound_only && !o->in_network &&
-         !o->no_symmetry && equal &&
+         !o->no_symmetry && !(may_differ(b) && copse_has_clever_switch(b->topology)) &&
          (o->compact || b->topology->n_ranks >= copse_trust_from(o->trust_from)) &&
-         (!copse_collective_reduces(o->collective) || is_symmetric(b->topology));
+         (!copse_collective_reduces(o->collective) || copse_is_symmetric(b->topology));
 }
 
 /* The healthy schedule's trees. NULL: none, or too many. */
@@ -704,12 +636,16 @@ static copse_status repair(struct solving *b, const struct copse_schedule *from,
   const struct copse_solve_options *o = b->options;
   double start = copse_clock_seconds();
   const struct phase *phase = b->broadcast.used ? &b->broadcast : &b->reduce;
-  struct copse_repair of = {b->topology, o->healthy, from, &phase->instance.network,
-                            &phase->forest.optimum};
+  const struct copse_optimum *optimum = &phase->forest.optimum;
+  const struct copse_network *network = &phase->instance.network;
+  /* so that no link of the optimum's cut is rounded */
+  int64_t k = copse_optimum_step(network, optimum);
+  struct copse_repair of = {b->topology, o->healthy, from, network, optimum->x, k, NULL};
   COPSE_DO(copse_repair_trees(&of, b->schedule, made, b->err));
   b->seconds->pack += copse_clock_seconds() - start;
   if (*made && copse_q_cmp(b->schedule->time_per_GB, b->schedule->bound.time_per_GB) < 0)
-    return set_narrowest_bound(b); /* an allreduce's phases together, as in fill */
+    return copse_narrowest_bound(b->topology, b->options, b->schedule,
+                                 b->err); /* an allreduce's phases together, as in fill */
   return COPSE_OK;
 }
 
@@ -719,6 +655,67 @@ static void take_lower(struct solving *b, struct copse_schedule **out) {
   copse_schedule_free(*out);
   *out = b->schedule;
   b->schedule = NULL;
+}
+
+/* Trees of the rate at which an allreduce's phases run together, or nearly: each time a little less
+ * of it where they were higher than is asked for, or none were found. */
+static copse_status try_shares(struct solving *b, const struct copse_repair *at,
+                               const struct copse_shares *shares, struct copse_q time, int most,
+                               struct copse_schedule **out) {
+  static const int parts[] = {0, 10, 2, 1}; /* of COPSE_NEAR_OPTIMUM */
+  for (int i = 0; i < 4 && (!*out || copse_schedule_height(*out) > most); i++) {
+    struct copse_repair of = *at;
+    struct copse_q slack = {1, 1};
+    struct copse_scale exact;
+    bool made;
+    if (parts[i] > 0)
+      COPSE_DO(copse_q_div(COPSE_NEAR_OPTIMUM, (struct copse_q){parts[i], 1}, &slack, b->err));
+    if (parts[i] > 0) COPSE_DO(copse_q_add(slack, COPSE_Q_ONE, &slack, b->err));
+    COPSE_DO(copse_q_div(of.x, slack, &of.x, b->err));
+    COPSE_DO(copse_optimum_scale(of.network, of.x, &exact, b->err));
+    of.k = parts[i] > 0 ? COPSE_REPAIR_PIECES : exact.k;
+    if (!b->schedule) COPSE_DO(start(b));
+    COPSE_DO(copse_repair_trees(&of, b->schedule, &made, b->err));
+    if (!made) continue;
+    COPSE_DO(copse_shares_bound(b->topology, b->options, shares, time, b->schedule, b->err));
+    take_lower(b, out);
+    copse_schedule_free(b->schedule);
+    b->schedule = NULL;
+  }
+  return COPSE_OK;
+}
+
+/* An allreduce whose phases run together, with shares that are equal all the same. *faster: that is
+ * faster than phase after phase, or it is not known. */
+static copse_status repair_together(const struct solving *like, const struct solving *bound,
+                                    const struct copse_schedule *from, int most,
+                                    struct copse_schedule **out, bool *faster) {
+  COPSE_AT_END(release) struct solving b = *like;
+  COPSE_AT_END(copse_shares_free) struct copse_shares shares = {0};
+  const struct copse_instance *instance = &bound->broadcast.instance;
+  struct copse_solve_options options = *b.options;
+  struct copse_q time, n = {b.topology->n_ranks, 1};
+  double begun = copse_clock_seconds();
+  bool equal = true;
+  if (lists_shares(&b)) options.notes = NULL; /* what is made then has notes of its own */
+  COPSE_DO(copse_shares_find_time(b.topology, &options, instance,
+                                  bound->schedule->bound.time_per_GB, true, &shares, &time, b.err));
+  b.seconds->optimum += copse_clock_seconds() - begun;
+  *faster = shares.outcome != COPSE_JOINT_NOT_BETTER;
+  if (shares.outcome != COPSE_JOINT_PROVED) return COPSE_OK;
+  for (int i = 0; i < b.topology->n_ranks; i++)
+    equal = equal && shares.part->weights[i] == shares.part->weights[0];
+  struct copse_repair of = {b.topology, options.healthy, from, &instance->network,
+                            .together = shares.part};
+  COPSE_DO(copse_q_div(shares.rate, n, &of.x, b.err));
+  begun = copse_clock_seconds();
+  if (equal) COPSE_DO(try_shares(&b, &of, &shares, time, most, out));
+  b.seconds->pack += copse_clock_seconds() - begun;
+  if (lists_shares(&b) || (*out && copse_schedule_height(*out) <= most)) return COPSE_OK;
+  copse_schedule_free(*out);
+  *out = NULL;
+  note_shares(&b, time, "trees of them were not found near the healthy ones");
+  return COPSE_OK;
 }
 
 /* Where hosts are broken alike, as without the switch of a rail: trees of base roots, there sooner
@@ -747,7 +744,7 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
   COPSE_AT_END(release) struct solving b = *like;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *healthy = NULL;
   const struct copse_schedule *from = b.options->from;
-  bool alike = false;
+  bool alike = false, faster = false;
   b.seconds = seconds;
   if (!from) COPSE_DO(solve_healthy(&b, &healthy));
   if (!from) from = healthy;
@@ -755,6 +752,8 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
   int most = copse_schedule_height(from) + COPSE_REPAIR_HIGHEST;
   COPSE_DO(start(&b));
   COPSE_DO(solve_bound(&b));
+  if (may_differ(&b)) COPSE_DO(repair_together(like, &b, from, most, out, &faster));
+  if (*out || (faster && lists_shares(&b))) return COPSE_OK;
   for (int turn = 0; turn < 2 && (!*out || copse_schedule_height(*out) > most); turn++) {
     bool repairs = (turn == 1) == (from == healthy), made = false;
     if (!repairs) COPSE_DO(try_alike(like, &b, out, &alike, seconds));

@@ -73,6 +73,17 @@ copse_status copse_instance_scale(const struct copse_topology *topology, struct 
   return make(topology, false, out, err);
 }
 
+bool copse_is_symmetric(const struct copse_topology *topology) {
+  for (int i = 0; i < topology->n_links; i++) {
+    const struct copse_link *link = &topology->links[i];
+    int back = copse_topology_find_link(topology, link->dst, link->src);
+    if (back < 0 || !copse_q_eq(topology->links[back].bandwidth, link->bandwidth)) return false;
+  }
+  for (int i = 0; i < topology->n_nodes; i++)
+    if (topology->nodes[i].multicast != topology->nodes[i].aggregation) return false;
+  return true;
+}
+
 void copse_instance_free(struct copse_instance *instance) {
   copse_arena_free(&instance->arena);
   *instance = (struct copse_instance){0};

@@ -39,6 +39,10 @@ copse_status copse_instance_scale(const struct copse_topology *topology, struct 
                                   struct copse_err *err) COPSE_CHECKED;
 void copse_instance_free(struct copse_instance *instance);
 
+/* Whether every link has an opposite of the same bandwidth, and switches' multicast and
+ * aggregation go together: then the reversed problem is the same problem. */
+bool copse_is_symmetric(const struct copse_topology *topology);
+
 /*
  * Symmetries of the topology that take each group to one of the same collective, ranks to its
  * ranks, root to root: all are `others`, with `groups` [n]. As many orbits of ranks become one as a

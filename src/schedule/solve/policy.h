@@ -91,6 +91,11 @@
  * dead parts of 144 to 256 ranks those that get through take up to some 100; 2,000 in vain take 1
  * to 2 CPU seconds there. */
 #define COPSE_REPAIR_TURNS 2000
+/* Of an allreduce whose phases run together, each at several rates: ranks that searches come upon,
+ * some 0.5 s; and what healthy trees are cut into at rates below the optimum, so that what is left
+ * of links is a small part of each. */
+#define COPSE_REPAIR_LOOKS 12000000
+#define COPSE_REPAIR_PIECES 120
 /* Base roots times ranks, where what is broken has symmetries of its own: up to so many its trees
  * are made by those, before a repair is tried. */
 #define COPSE_REPAIR_ALIKE_MOST (1 << 17)

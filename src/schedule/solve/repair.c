@@ -55,7 +55,9 @@ struct repairing {
   struct copse_images images;
   struct copse_base_tree *trees;   /* [base.n_trees] */
   int64_t *each, k;                /* [base.n_trees] equal trees of an image; in all for a root */
-  int64_t *capacity, *left;        /* [t->n_links] in trees: all, and what there is room for */
+  int64_t *capacity, *load, *aim;  /* [t->n_links] in trees: room for all, what is there, and */
+  int *back; /* together what the optimum has; and the way back, whose load counts too; or -1 */
+  int64_t n_looks;                 /* at ranks, together */
   struct copse_adjacency entering; /* links of t by destination */
   struct user *users;
   struct copse_adjacency crossing; /* users by link */
@@ -97,11 +99,10 @@ static copse_status number_all(struct repairing *r, bool *fits) {
 
 /* ---- loads --------------------------------------------------------------------------------- */
 
-/* So many trees for each root that the healthy ones are whole numbers of them, and no link of the
- * optimum's cut is rounded. */
+/* So many trees for each root that the healthy ones are whole numbers of them. */
 static copse_status choose_k(struct repairing *r) {
   const struct copse_topology *healthy = r->from->healthy;
-  int64_t whole = copse_optimum_step(r->from->network, r->from->optimum);
+  int64_t whole = r->from->k;
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->each, r->err));
   for (int pass = 0; pass < 2; pass++)
     for (int i = 0; i < r->base.n_trees; i++) {
@@ -120,31 +121,56 @@ static int broken_link(const struct repairing *r, int src, int dst) {
   return copse_topology_find_link(r->t, src, dst);
 }
 
-/* Room of each link: its capacity less what the healthy trees put on it. */
-static copse_status find_room(struct repairing *r, bool *fits) {
+/* u times an amount, rounded down. */
+static int64_t in_trees(int64_t amount, struct copse_q u) {
+  __int128 trees = (__int128)amount * u.num / u.den;
+  return trees > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)trees;
+}
+
+static copse_status find_loads(struct repairing *r, bool *fits) {
   const struct copse_topology *healthy = r->from->healthy;
+  const struct copse_joint_part *part = r->from->together;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  struct copse_q *loads, u;
+  struct copse_q *loads, u, unit;
+  size_t n = (size_t)r->t->n_links;
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)healthy->n_links, loads, r->err));
   COPSE_DO(copse_numbering_loads(&r->numbers, r->each, loads, fits, r->err));
-  COPSE_DO(COPSE_ARRAYS(r->arena, (size_t)r->t->n_links, int64_t, r->err, &r->left, &r->capacity));
-  COPSE_DO(copse_q_div((struct copse_q){r->k, 1}, r->from->optimum->x, &u, r->err));
+  COPSE_DO(COPSE_ARRAYS(r->arena, n, int64_t, r->err, &r->load, &r->capacity, &r->aim));
+  COPSE_DO(COPSE_ARRAY(r->arena, n, r->back, r->err));
+  COPSE_DO(copse_q_div((struct copse_q){r->k, 1}, r->from->x, &u, r->err));
+  COPSE_DO(copse_q_make(r->k, part ? part->weights[0] : 1, &unit, r->err));
   for (int e = 0; e < healthy->n_links && *fits; e++) {
-    int at = broken_link(r, r->numbers.all_of[healthy->links[e].src],
-                         r->numbers.all_of[healthy->links[e].dst]);
+    int src = r->numbers.all_of[healthy->links[e].src];
+    int dst = r->numbers.all_of[healthy->links[e].dst], at = broken_link(r, src, dst);
     if (at < 0) continue;
-    __int128 capacity = (__int128)r->from->network->links[at].capacity * u.num / u.den;
-    r->capacity[at] = capacity > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)capacity;
-    r->left[at] = r->capacity[at] - loads[e].num;
+    r->capacity[at] = in_trees(r->from->network->links[at].capacity, u);
+    r->load[at] = loads[e].num;
+    r->back[at] = part ? broken_link(r, dst, src) : -1;
+    if (part) r->aim[at] = in_trees(part->broadcast[at] / 2 + part->reduce[r->back[at]] / 2, unit);
   }
   return COPSE_OK;
 }
 
-/* Room for so many trees for each link of a path that is there. */
-static void give_path(struct repairing *r, const int *path, int n, int64_t trees) {
+/* How many more trees a link has room for, its way back included. */
+static int64_t room(const struct repairing *r, int link) {
+  int64_t rest = r->capacity[link] - r->load[link];
+  return r->back[link] < 0 ? rest : rest - r->load[r->back[link]];
+}
+
+/* What is kept of it for the way back to come to its aim. */
+static int64_t kept(const struct repairing *r, int link) {
+  int back = r->back[link];
+  return back >= 0 && r->aim[back] > r->load[back] ? r->aim[back] - r->load[back] : 0;
+}
+
+/* Room for so many trees for each link of a path that is there, NULL: as it stands. */
+static void give_path(struct repairing *r, const struct copse_image *image, const int *path, int n,
+                      int64_t trees) {
   for (int i = 0; i + 1 < n; i++) {
-    int e = broken_link(r, path[i], path[i + 1]);
-    if (e >= 0) r->left[e] += trees;
+    int src = image ? copse_image_node(&r->images, image, path[i]) : path[i];
+    int dst = image ? copse_image_node(&r->images, image, path[i + 1]) : path[i + 1];
+    int e = broken_link(r, src, dst);
+    if (e >= 0) r->load[e] -= trees;
   }
 }
 
@@ -152,11 +178,7 @@ static void give_path(struct repairing *r, const int *path, int n, int64_t trees
 static void give_way(struct repairing *r, int tree, const struct copse_image *image, int rank,
                      int64_t trees) {
   const struct copse_schedule_edge *edge = &r->base.trees[tree].edges[r->trees[tree].edge[rank]];
-  for (int i = 0; i + 1 < edge->n_path; i++) {
-    int e = broken_link(r, copse_image_node(&r->images, image, edge->path[i]),
-                        copse_image_node(&r->images, image, edge->path[i + 1]));
-    if (e >= 0) r->left[e] += trees;
-  }
+  give_path(r, image, edge->path, edge->n_path, trees);
 }
 
 static bool is_gone(const struct repairing *r, const struct copse_image *image, int rank) {
@@ -275,7 +297,7 @@ static copse_status detach(struct repairing *r, int index, int rank, int *at) {
   struct variant *v = &r->variants[index];
   *at = find_move(r, index, rank);
   if (*at >= 0) {
-    give_path(r, v->places[*at].path, v->places[*at].n_path, v->trees);
+    give_path(r, NULL, v->places[*at].path, v->places[*at].n_path, v->trees);
     v->moves[*at].up = COPSE_HANGS_NOWHERE;
     v->places[*at].n_path = 0;
     return COPSE_OK;
@@ -303,6 +325,7 @@ static void search_back(struct repairing *r, int index, int node, enum reach rea
   struct copse_image image = copse_image_of(&r->images, r->variants[index].image);
   int n_again = 0, n_last = 0; /* nodes that full links are looked for at */
   r->n_ends = 0;
+  if (r->n_looks > COPSE_REPAIR_LOOKS) return;
   r->n_searches++;
   r->stamp[node] = r->n_searches;
   r->away[node] = 0;
@@ -312,7 +335,7 @@ static void search_back(struct repairing *r, int index, int node, enum reach rea
     int b = full ? r->queue[--n_again] : copse_queue_pop(&queue);
     for (int i = r->entering.first[b]; i < r->entering.first[b + 1] && r->n_ends < most; i++) {
       int e = r->entering.item[i], a = r->from->network->links[e].src;
-      if (r->left[e] <= 0 && (!full || r->capacity[e] == 0 || r->held[e])) continue;
+      if (room(r, e) <= kept(r, e) && (!full || r->capacity[e] == 0 || r->held[e])) continue;
       if (r->stamp[a] == r->n_searches) continue;
       r->stamp[a] = r->n_searches;
       r->via[a] = e;
@@ -323,6 +346,7 @@ static void search_back(struct repairing *r, int index, int node, enum reach rea
       }
       int rank = r->numbers.rank_of[copse_image_back(&r->images, &image, a)];
       int depth = depth_of(r, index, rank);
+      if (r->from->together) r->n_looks++;
       if (depth >= 0 && depth <= deepest)
         r->ends[r->n_ends++] = (struct end){a, rank, depth, r->away[a]};
     }
@@ -339,12 +363,13 @@ static copse_status take_way(struct repairing *r, int end, int node, enum reach 
   const struct copse_net_link *links = r->from->network->links;
   int n = 1, *path;
   for (int v = end; v != node; v = links[r->via[v]].dst, n++)
-    if (reach != FULL && r->left[r->via[v]] < *amount) *amount = r->left[r->via[v]];
+    if (reach != FULL && room(r, r->via[v]) - kept(r, r->via[v]) < *amount)
+      *amount = room(r, r->via[v]) - kept(r, r->via[v]);
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)n, path, r->err));
   n = 0;
   for (int v = end; v != node; v = links[r->via[v]].dst) {
     path[n++] = v;
-    r->left[r->via[v]] -= *amount;
+    r->load[r->via[v]] += *amount;
   }
   path[n++] = node;
   place->path = path;
@@ -413,7 +438,7 @@ static void put_back(struct repairing *r, int index, int at, struct copse_moved 
   struct variant *v = &r->variants[index];
   struct copse_image image = copse_image_of(&r->images, v->image);
   if (was_moved) {
-    give_path(r, place.path, place.n_path, -v->trees);
+    give_path(r, NULL, place.path, place.n_path, -v->trees);
     v->moves[at] = move;
     v->places[at] = place;
     return;
@@ -440,7 +465,7 @@ static copse_status try_moving(struct repairing *r, int index, int rank, bool lo
   if (lower && rest >= 0) put_back(r, rest, moved, move, place, before >= 0);
   if (*done && (!lower || depth_of(r, index, rank) < depth)) return COPSE_OK;
   struct variant *v = &r->variants[index];
-  if (*done) give_path(r, v->places[moved].path, v->places[moved].n_path, v->trees);
+  if (*done) give_path(r, NULL, v->places[moved].path, v->places[moved].n_path, v->trees);
   put_back(r, index, moved, move, place, before >= 0);
   *done = false;
   return COPSE_OK;
@@ -535,12 +560,12 @@ static copse_status lower_variant(struct repairing *r, int index) {
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-/* What crosses the link loses its way there: all of it, or of a link that is there as much as it is
- * over its capacity. The image that crossed the link before is looked at first, since neighbouring
+/* What crosses the link loses its way there: all of it, or of a link that is there so much that it
+ * has `wanted` room. The image that crossed the link before is looked at first, since neighbouring
  * links are crossed by neighbouring images. */
-static copse_status detach_users(struct repairing *r, int src, int dst, int link) {
+static copse_status detach_users(struct repairing *r, int src, int dst, int link, int64_t wanted) {
   int64_t n = r->images.n_images, start = link < 0 ? 0 : r->last_image;
-  for (int64_t step = 0; step < n && (link < 0 || r->left[link] < 0); step++) {
+  for (int64_t step = 0; step < n && (link < 0 || room(r, link) < wanted); step++) {
     int64_t i = (start + step) % n;
     struct copse_image image = copse_image_of(&r->images, i);
     int from = copse_numbering_link(&r->numbers, copse_image_back(&r->images, &image, src),
@@ -548,7 +573,7 @@ static copse_status detach_users(struct repairing *r, int src, int dst, int link
     for (int u = r->crossing.first[from]; u < r->crossing.first[from + 1]; u++) {
       struct user user = r->users[r->crossing.item[u]];
       int first, at;
-      if (link >= 0 && r->left[link] >= 0) break;
+      if (link >= 0 && room(r, link) >= wanted) break;
       if (is_gone(r, &image, r->base.trees[user.tree].root)) continue;
       if (is_gone(r, &image, user.rank)) {
         int end = r->base.rank_nodes[user.rank];
@@ -560,15 +585,31 @@ static copse_status detach_users(struct repairing *r, int src, int dst, int link
       for (int v = first; v >= 0; v = r->variants[v].next) {
         int rest;
         if (find_move(r, v, user.rank) >= 0) continue;
-        if (link >= 0 && r->left[link] >= 0) break;
-        if (link >= 0 && -r->left[link] < r->variants[v].trees)
-          COPSE_DO(split_variant(r, v, -r->left[link], &rest));
+        if (link >= 0 && room(r, link) >= wanted) break;
+        if (link >= 0 && wanted - room(r, link) < r->variants[v].trees)
+          COPSE_DO(split_variant(r, v, wanted - room(r, link), &rest));
         COPSE_DO(detach(r, v, user.rank, &at));
         r->last_image = i;
       }
     }
   }
   return COPSE_OK;
+}
+
+static copse_status make_room(struct repairing *r, int link, int64_t wanted) {
+  return detach_users(r, r->t->links[link].src, r->t->links[link].dst, link, wanted);
+}
+
+/* What is too much leaves in the direction that is further above its aim, then in the other. */
+static copse_status relieve(struct repairing *r, int link) {
+  int back = r->back[link];
+  int64_t over = r->load[link] - r->aim[link], over_back = 0;
+  if (back >= 0) over_back = r->load[back] - r->aim[back];
+  bool first = over_back > 0 && over_back > over;
+  if (first)
+    COPSE_DO(make_room(r, back, over_back < -room(r, link) ? room(r, link) + over_back : 0));
+  if (room(r, link) < kept(r, link)) COPSE_DO(make_room(r, link, kept(r, link)));
+  return back >= 0 && !first && room(r, link) < 0 ? make_room(r, back, 0) : COPSE_OK;
 }
 
 /* What came over a link that is full makes others leave it that hang there as in the healthy trees.
@@ -578,9 +619,9 @@ static copse_status push_out(struct repairing *r, int index) {
     struct place place = r->variants[index].places[i];
     for (int p = 0; p + 1 < place.n_path; p++) {
       int at, e = broken_link(r, place.path[p], place.path[p + 1]);
-      if (r->left[e] >= 0) continue;
-      COPSE_DO(detach_users(r, place.path[p], place.path[p + 1], e));
-      r->held[e] = r->left[e] < 0;
+      if (room(r, e) >= kept(r, e)) continue;
+      COPSE_DO(relieve(r, e));
+      r->held[e] = room(r, e) < kept(r, e);
       if (!r->held[e]) continue;
       COPSE_DO(detach(r, index, r->variants[index].moves[i].rank, &at));
       break;
@@ -608,16 +649,22 @@ static copse_status settle(struct repairing *r, bool *settled) {
   return COPSE_OK;
 }
 
-/* All that has lost its way, then what links with too much carry. No height matters here. */
+/* All that has lost its way, then what links with too much carry, or more than their aim where the
+ * way back needs the room. No height matters here. */
 static copse_status detach_all(struct repairing *r) {
   const struct copse_topology *healthy = r->from->healthy;
   for (int e = 0; e < healthy->n_links; e++) {
     int src = r->numbers.all_of[healthy->links[e].src],
         dst = r->numbers.all_of[healthy->links[e].dst];
-    if (broken_link(r, src, dst) < 0) COPSE_DO(detach_users(r, src, dst, -1));
+    if (broken_link(r, src, dst) < 0) COPSE_DO(detach_users(r, src, dst, -1, 0));
+  }
+  for (int e = 0; e < r->t->n_links && r->from->together; e++) {
+    int64_t over = r->load[e] - r->aim[e], missing = kept(r, e) - room(r, e);
+    if (over > missing) over = missing;
+    if (over > 0) COPSE_DO(make_room(r, e, room(r, e) + over));
   }
   for (int e = 0; e < r->t->n_links; e++)
-    if (r->left[e] < 0) COPSE_DO(detach_users(r, r->t->links[e].src, r->t->links[e].dst, e));
+    if (room(r, e) < 0) COPSE_DO(relieve(r, e));
   return COPSE_OK;
 }
 
@@ -628,7 +675,7 @@ static copse_status prepare(struct repairing *r, bool *fits) {
   COPSE_DO(number_all(r, fits));
   if (!*fits) return COPSE_OK;
   COPSE_DO(choose_k(r));
-  COPSE_DO(find_room(r, fits));
+  COPSE_DO(find_loads(r, fits));
   if (!*fits) return COPSE_OK;
   drop_roots(r);
   COPSE_DO(list_users(r));
@@ -640,53 +687,6 @@ static copse_status prepare(struct repairing *r, bool *fits) {
 
 /* ---- what was made ------------------------------------------------------------------------- */
 
-COPSE_ORDER(by_image, struct copse_schedule_change, COPSE_UP(tree) ?: COPSE_UP(image))
-
-/* The trees of one phase behind those there. */
-static copse_status keep_trees(struct repairing *r, bool reduce, struct copse_schedule *s,
-                               struct copse_schedule_tree *trees) {
-  for (int i = 0; i < r->base.n_trees; i++) {
-    const struct copse_schedule_tree *from = &r->base.trees[i];
-    struct copse_schedule_tree *to = &trees[s->n_trees++];
-    struct copse_schedule_edge *edges;
-    int n = from->n_edges;
-    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, edges, r->err));
-    for (int e = 0; e < n; e++)
-      COPSE_DO(copse_numbering_path(&r->numbers, &from->edges[reduce ? n - 1 - e : e], reduce, NULL,
-                                    &s->arena, &edges[e], r->err));
-    *to = (struct copse_schedule_tree){.root = from->root,
-                                       .phase = reduce ? COPSE_PHASE_REDUCE : COPSE_PHASE_BROADCAST,
-                                       .n_edges = n,
-                                       .edges = edges};
-    COPSE_DO(copse_q_make(r->each[i], r->k, &to->weight, r->err));
-    COPSE_DO(copse_q_div(to->weight, (struct copse_q){r->base.n_ranks, 1}, &to->weight, r->err));
-  }
-  return COPSE_OK;
-}
-
-/* Changes of the trees from `first` on. */
-static copse_status keep_changes(struct repairing *r, bool reduce, int first,
-                                 struct copse_schedule *s, struct copse_schedule_change *changes) {
-  for (size_t i = 0; i < r->n_variants; i++) {
-    const struct variant *v = &r->variants[i];
-    struct copse_schedule_edge *edges;
-    int n = 0;
-    if (v->n == r->base.n_absent) continue; /* it goes as it went */
-    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)v->n, edges, r->err));
-    for (int m = r->base.n_absent; m < v->n; m++) {
-      struct copse_schedule_edge way = {.path = v->places[m].path, .n_path = v->places[m].n_path};
-      COPSE_DO(
-          copse_numbering_path(&r->numbers, &way, reduce, NULL, &s->arena, &edges[n++], r->err));
-    }
-    struct copse_schedule_change *to = &changes[s->n_changes++];
-    *to = (struct copse_schedule_change){
-        .tree = first + v->tree, .image = v->image, .n_edges = n, .edges = edges};
-    COPSE_DO(copse_q_make(v->trees, r->k, &to->weight, r->err));
-    COPSE_DO(copse_q_div(to->weight, (struct copse_q){r->base.n_ranks, 1}, &to->weight, r->err));
-  }
-  return COPSE_OK;
-}
-
 /* The most loaded link's time; of an allreduce with what the reduction puts there, which is what
  * the broadcast puts on the way back. */
 static copse_status set_time(struct repairing *r, struct copse_schedule *s) {
@@ -697,9 +697,9 @@ static copse_status set_time(struct repairing *r, struct copse_schedule *s) {
       copse_q_mul((struct copse_q){r->k, 1}, (struct copse_q){r->base.n_ranks, 1}, &whole, r->err));
   for (int e = 0; e < r->t->n_links; e++) {
     const struct copse_link *link = &r->t->links[e];
-    int64_t load = broadcasts ? r->capacity[e] - r->left[e] : 0;
+    int64_t load = broadcasts ? r->load[e] : 0;
     int back = reduces ? broken_link(r, link->dst, link->src) : -1;
-    if (back >= 0) load += r->capacity[back] - r->left[back];
+    if (back >= 0) load += r->load[back];
     COPSE_DO(copse_q_div((struct copse_q){load, 1}, link->bandwidth, &time, r->err));
     if (copse_q_cmp(time, most) > 0) most = time;
   }
@@ -707,24 +707,22 @@ static copse_status set_time(struct repairing *r, struct copse_schedule *s) {
 }
 
 static copse_status keep(struct repairing *r, struct copse_schedule *s) {
-  struct copse_schedule_tree *trees;
   struct copse_schedule_change *changes;
-  COPSE_DO(copse_numbering_keep(&r->numbers, s, r->err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, 2 * (size_t)r->base.n_trees, trees, r->err));
-  COPSE_DO(COPSE_ARRAY(&s->arena, 2 * r->n_variants, changes, r->err));
-  s->trees = trees;
-  s->changes = changes;
-  s->k = r->k;
-  s->excepted = true;
-  for (int reduce = 1; reduce >= 0; reduce--) {
-    int first = s->n_trees;
-    if (!(reduce ? copse_collective_reduces(s->collective)
-                 : copse_collective_broadcasts(s->collective)))
-      continue;
-    COPSE_DO(keep_trees(r, reduce, s, trees));
-    COPSE_DO(keep_changes(r, reduce, first, s, changes));
+  int n = 0;
+  COPSE_DO(COPSE_ARRAY(r->arena, r->n_variants, changes, r->err));
+  for (const struct variant *v = r->variants; v < r->variants + r->n_variants; v++) {
+    struct copse_schedule_change *to = &changes[n];
+    struct copse_schedule_edge *edges;
+    if (v->n == r->base.n_absent) continue; /* it goes as it went */
+    COPSE_DO(COPSE_ARRAY(r->arena, (size_t)v->n, edges, r->err));
+    *to = (struct copse_schedule_change){.tree = v->tree, .image = v->image, .edges = edges};
+    COPSE_DO(copse_q_make(v->trees, r->k, &to->weight, r->err));
+    for (const struct place *p = v->places + r->base.n_absent; p < v->places + v->n; p++)
+      edges[to->n_edges++] = (struct copse_schedule_edge){.path = p->path, .n_path = p->n_path};
+    n++;
   }
-  COPSE_SORT(changes, s->n_changes, by_image);
+  s->k = r->k;
+  COPSE_DO(copse_numbering_keep(&r->numbers, r->each, changes, n, s, r->err));
   return set_time(r, s);
 }
 
@@ -735,7 +733,7 @@ static void release(struct repairing *r) {
 
 /* Places for all that is detached: room and variants are copied, so that another try finds them as
  * they were. *height: of what was made, and kept where it is at most `most`; INT_MAX: nothing. */
-static copse_status try_height(const struct repairing *detached, int higher, bool strict, int most,
+static copse_status try_height(struct repairing *detached, int higher, bool strict, int most,
                                struct copse_schedule *schedule, int *height) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   COPSE_AT_END(release) struct repairing r = *detached;
@@ -747,11 +745,11 @@ static copse_status try_height(const struct repairing *detached, int higher, boo
   r.arena = &arena;
   r.higher = higher;
   r.strict = strict;
-  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.left, r.err));
+  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.load, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.held, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_nodes, r.stamp, r.err)); /* searches count anew */
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.from->healthy->n_ranks, r.move_at, r.err));
-  memcpy(r.left, detached->left, (size_t)r.t->n_links * sizeof *r.left);
+  memcpy(r.load, detached->load, (size_t)r.t->n_links * sizeof *r.load);
   for (size_t i = 0; i < detached->n_variants; i++) {
     struct variant copy = detached->variants[i];
     uint64_t key = key_of(&r, copy.tree, copy.image);
@@ -766,7 +764,8 @@ static copse_status try_height(const struct repairing *detached, int higher, boo
   *height = INT_MAX;
   COPSE_DO(settle(&r, &made));
   for (size_t v = 0; v < r.n_variants && made; v++) COPSE_DO(lower_variant(&r, (int)v));
-  for (int e = 0; e < r.t->n_links && made; e++) made = r.left[e] >= 0;
+  detached->n_looks = r.n_looks;
+  for (int e = 0; e < r.t->n_links && made; e++) made = room(&r, e) >= 0;
   if (!made) return COPSE_OK;
   *height = r.height;
   for (size_t v = 0; v < r.n_variants; v++) find_deep(&r, &r.variants[v], height);
@@ -778,23 +777,24 @@ static copse_status try_height(const struct repairing *detached, int higher, boo
 copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
                                 bool *made, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  COPSE_AT_END(release)
-  struct repairing r = {.from = repair, .t = repair->topology, .marked = -1, .arena = &arena, .err = err};
+  COPSE_AT_END(release) struct repairing r = {.from = repair, .t = repair->topology, .marked = -1};
   bool fits, best_strict = false;
   int lowest = INT_MAX, best = 0;
+  r.arena = &arena, r.err = err;
   *made = false;
   COPSE_DO(prepare(&r, &fits));
   if (!fits) return COPSE_OK;
   COPSE_DO(detach_all(&r));
-  for (int strict = 0; strict < 2; strict++)
+  for (int strict = 0; strict < (repair->together ? 1 : 2); strict++)
     for (int higher = COPSE_REPAIR_HIGHER; higher <= COPSE_REPAIR_HIGHEST; higher++) {
       int height, most = r.height + COPSE_REPAIR_HIGHEST;
       if (lowest <= most) break;
       COPSE_DO(try_height(&r, higher, strict, most, schedule, &height));
       if (height < lowest) best = higher, best_strict = strict, lowest = height;
     }
-  *made = lowest < INT_MAX;
-  if (*made && lowest > r.height + COPSE_REPAIR_HIGHEST)
+  r.n_looks = 0;
+  if (lowest < INT_MAX && lowest > r.height + COPSE_REPAIR_HIGHEST)
     COPSE_DO(try_height(&r, best, best_strict, INT_MAX, schedule, &lowest));
+  *made = lowest < INT_MAX;
   return !*made || schedule->n_rotations > 0 ? COPSE_OK : copse_schedule_expand(schedule, err);
 }

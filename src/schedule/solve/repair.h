@@ -5,7 +5,7 @@
 #pragma once
 
 #include "schedule/schedule.h"
-#include "solver/trees/optimum.h"
+#include "solver/joint/joint.h"
 #include "topology/topology.h"
 
 /* What is broken, and what is to be reached. */
@@ -13,11 +13,16 @@ struct copse_repair {
   const struct copse_topology *topology, *healthy;
   const struct copse_schedule *from;   /* of `healthy`: compact trees, of equal shares */
   const struct copse_network *network; /* of `topology`, links in its order, all ranks roots */
-  const struct copse_optimum *optimum; /* of that */
+  struct copse_q x;                    /* the rate of each root that links are to carry */
+  int64_t k;                           /* trees of a root are a multiple of this */
+  /* NULL, or an allreduce's reduction runs at the same time, the broadcast turned round, so that a
+   * link's load is that of its way back too: what the optimum's phases have of links, with equal
+   * weights. Such a repair ends where it has looked at COPSE_REPAIR_LOOKS ranks. */
+  const struct copse_joint_part *together;
 };
 
 /*
- * Makes `schedule`, of which collective and names are known, one of `topology` at the optimum, with
+ * Makes `schedule`, of which collective and names are known, one of `topology` at that rate, with
  * the trees, symmetries and changes of the compact form. *made: whether all trees found a place;
  * else it is as it was.
  *

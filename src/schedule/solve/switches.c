@@ -298,9 +298,9 @@ static copse_status copy_cut(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-copse_status copse_shares_bound(const struct copse_topology *topology,
-                                const struct copse_shares *shares, struct copse_q time,
-                                struct copse_schedule *schedule, struct copse_err *err) {
+static copse_status set_forests_bound(const struct copse_topology *topology,
+                                      const struct copse_shares *shares, struct copse_q time,
+                                      struct copse_schedule *schedule, struct copse_err *err) {
   struct copse_arena *arena = &schedule->arena;
   struct copse_schedule_cut *cuts;
   struct copse_schedule_potential *potentials;
@@ -314,6 +314,52 @@ copse_status copse_shares_bound(const struct copse_topology *topology,
     if (shares->potentials[v].num != 0)
       potentials[schedule->bound.n_potentials++] =
           (struct copse_schedule_potential){v, shares->potentials[v]};
+  return COPSE_OK;
+}
+
+copse_status copse_shares_bound(const struct copse_topology *topology,
+                                const struct copse_solve_options *options,
+                                const struct copse_shares *shares, struct copse_q time,
+                                struct copse_schedule *schedule, struct copse_err *err) {
+  struct copse_bound forests;
+  COPSE_DO(set_forests_bound(topology, shares, time, schedule, err));
+  forests = schedule->bound;
+  COPSE_DO(copse_narrowest_bound(topology, options, schedule, err));
+  if (copse_q_cmp(schedule->bound.time_per_GB, time) >= 0) return COPSE_OK;
+  forests.cut = schedule->bound.cut;
+  forests.n_cut = schedule->bound.n_cut;
+  schedule->bound = forests;
+  return COPSE_OK;
+}
+
+/* What must leave rank 0, or `reversed` come to it: the time, and what lies on its side of the
+ * narrowest cut, from where data leave. */
+static copse_status root_bound(const struct copse_topology *topology,
+                               const struct copse_solve_options *options, bool reversed,
+                               struct copse_schedule *schedule, struct copse_bound *bound,
+                               struct copse_err *err) {
+  COPSE_AT_END(copse_instance_free) struct copse_instance instance = {0};
+  COPSE_AT_END(copse_optimum_free) struct copse_optimum optimum = {.x = COPSE_Q_ZERO};
+  int *nodes;
+  *bound = (struct copse_bound){.kind = COPSE_BOUND_CUT, .time_per_GB = COPSE_Q_ZERO};
+  COPSE_DO(copse_instance_make(topology, options->label, 0, reversed, &instance, err));
+  instance.network.threads = options->threads;
+  COPSE_DO(copse_optimum_find(&instance.network, options->progress, &optimum, err));
+  COPSE_DO(COPSE_ARRAY(&schedule->arena, (size_t)topology->n_nodes, nodes, err));
+  bound->cut = nodes;
+  for (int v = 0; v < topology->n_nodes; v++)
+    if (optimum.in_cut[v] != reversed) nodes[bound->n_cut++] = v;
+  if (optimum.x.num == 0) return COPSE_OK; /* a single rank */
+  return copse_q_div((struct copse_q){instance.scale, 1}, optimum.x, &bound->time_per_GB, err);
+}
+
+copse_status copse_narrowest_bound(const struct copse_topology *topology,
+                                   const struct copse_solve_options *options,
+                                   struct copse_schedule *schedule, struct copse_err *err) {
+  struct copse_bound out_of, into;
+  COPSE_DO(root_bound(topology, options, false, schedule, &out_of, err));
+  COPSE_DO(root_bound(topology, options, true, schedule, &into, err));
+  schedule->bound = copse_q_cmp(out_of.time_per_GB, into.time_per_GB) >= 0 ? out_of : into;
   return COPSE_OK;
 }
 
@@ -618,5 +664,5 @@ copse_status copse_bound_with_switches(const struct copse_topology *topology,
   if (proof.outcome != COPSE_JOINT_PROVED || copse_q_div(scale, proof.rate, &time, NULL))
     return COPSE_OK;
   if (copse_q_cmp(time, schedule->bound.time_per_GB) <= 0) return COPSE_OK;
-  return copse_shares_bound(topology, &proof, time, schedule, err);
+  return set_forests_bound(topology, &proof, time, schedule, err);
 }

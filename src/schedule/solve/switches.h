@@ -117,8 +117,15 @@ copse_status copse_shares_find_time(const struct copse_topology *topology,
                                     bool only_faster, struct copse_shares *shares,
                                     struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
 
-/* COPSE_BOUND_FORESTS, from the solver's proof. */
+/* The bound of an allreduce that the narrowest cut gives; it holds for any. */
+copse_status copse_narrowest_bound(const struct copse_topology *topology,
+                                   const struct copse_solve_options *options,
+                                   struct copse_schedule *schedule,
+                                   struct copse_err *err) COPSE_CHECKED;
+
+/* COPSE_BOUND_FORESTS, from the solver's proof, with that cut; that alone where it says as much. */
 copse_status copse_shares_bound(const struct copse_topology *topology,
+                                const struct copse_solve_options *options,
                                 const struct copse_shares *shares, struct copse_q time,
                                 struct copse_schedule *schedule,
                                 struct copse_err *err) COPSE_CHECKED;

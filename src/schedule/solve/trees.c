@@ -286,3 +286,35 @@ copse_status copse_solve_trees_in_parts(
   s->k = copse_schedule_unit_k(s);
   return copse_tree_time(topology, s->trees, (size_t)s->n_trees, &s->time_per_GB, err);
 }
+
+/* ---- fewer trees --------------------------------------------------------------------------- */
+
+copse_status copse_smallest_k(const struct copse_topology *topology,
+                              const struct copse_solve_options *o, bool reversed, int64_t *k,
+                              struct copse_err *err) {
+  COPSE_AT_END(copse_instance_free) struct copse_instance instance = {0};
+  COPSE_AT_END(copse_optimum_free) struct copse_optimum optimum = {.x = COPSE_Q_ZERO};
+  struct copse_scale exact;
+  struct copse_q limit, loss, u;
+  bool carries;
+  COPSE_AT_END(copse_free_at) int64_t *capacities = NULL;
+  *k = 0;
+  COPSE_DO(copse_instance_make(topology, o->label, o->root, reversed, &instance, err));
+  COPSE_DO(copse_calloc((size_t)topology->n_links, sizeof *capacities, &capacities, err));
+  COPSE_DO(copse_optimum_find(&instance.network, o->progress, &optimum, err));
+  if (optimum.x.num == 0) return COPSE_OK; /* the phase itself says who can't be reached */
+  COPSE_DO(copse_optimum_scale(&instance.network, optimum.x, &exact, err));
+  COPSE_DO(copse_q_add(COPSE_Q_ONE, o->tolerance, &limit, err));
+  for (int64_t tried = 1; tried < exact.k && tried <= COPSE_TRIED_K && *k == 0; tried++) {
+    COPSE_DO(copse_q_mul(limit, (struct copse_q){tried, 1}, &u, err));
+    COPSE_DO(copse_q_div(u, optimum.x, &u, err));
+    COPSE_DO(copse_optimum_round(&instance.network, u, tried, capacities, &carries, err));
+    copse_progress_report(o->progress, "k", tried, exact.k);
+    if (!carries) continue; /* the least U for this k, below, is larger */
+    COPSE_DO(copse_optimum_fixed_k(&instance.network, optimum.x, tried, &u, capacities, err));
+    COPSE_DO(copse_q_mul(u, optimum.x, &loss, err)); /* time over the optimum: U x / k */
+    COPSE_DO(copse_q_div(loss, (struct copse_q){tried, 1}, &loss, err));
+    if (copse_q_cmp(loss, limit) <= 0) *k = tried;
+  }
+  return COPSE_OK;
+}

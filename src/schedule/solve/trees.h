@@ -38,3 +38,8 @@ copse_status copse_solve_trees_in_parts(const struct copse_topology *topology,
                                         struct copse_q rate, struct copse_schedule *schedule,
                                         struct copse_solve_seconds *seconds,
                                         struct copse_err *err) COPSE_CHECKED;
+
+/* The smallest k whose best phase is within the options' tolerance; 0 (exact) if none is. */
+copse_status copse_smallest_k(const struct copse_topology *topology,
+                              const struct copse_solve_options *options, bool reversed, int64_t *k,
+                              struct copse_err *err) COPSE_CHECKED;

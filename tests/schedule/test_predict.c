@@ -85,6 +85,10 @@ START_TEST(a_schedule_takes_as_long_as_its_plan) {
   if (_i % (COPSE_TEST_SWEEPS ? 1 : 5) != 0) return;
   t = topology_of(_i);
   for (int c = COPSE_ALLGATHER; c <= COPSE_ALLTOALL; c++) {
+    if (c == COPSE_REDUCE_SCATTER || c == COPSE_REDUCE) {
+      if (!COPSE_TEST_SWEEPS && _i % 2 == 0)
+        continue; /* trees turned round, in half of the cases */
+    }
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_schedule *s, *read;
     char *text;
@@ -313,7 +317,7 @@ int main(void) {
   tcase_add_loop_test(tc, fan_out_costs_the_sender, 0, COPSE_TEST_UP_TO(6, 4));
   tcase_add_test(tc, costs_come_from_defaults_profile_and_options);
   tcase_add_test(tc, what_has_no_plan_says_why);
-  tcase_add_loop_test(tc, baselines_have_their_best_chunks, 0, COPSE_TEST_SWEEPS ? 9 : 3);
+  tcase_add_loop_test(tc, baselines_have_their_best_chunks, 0, COPSE_TEST_SWEEPS ? 9 : 2);
   tcase_add_loop_test(tc, pure_links_agree_with_an_independent_simulator, COPSE_TEST_SWEEPS ? 0 : 4,
                       COPSE_TEST_SWEEPS ? (int)(sizeof checked / sizeof *checked) : 8);
   suite_add_tcase(suite, tc);

@@ -298,7 +298,8 @@ int main(void) {
   TCase *tests = tcase_create("all");
   tcase_set_timeout(tests, 300);
   if (COPSE_TEST_RESULTS) { /* one thread each */
-    tcase_add_loop_test(tests, random_transfers_take_as_long_to_the_last_bit, 0, 10);
+    tcase_add_loop_test(tests, random_transfers_take_as_long_to_the_last_bit, 0,
+                        COPSE_TEST_SWEEPS ? 10 : 6);
     tcase_add_loop_test(tests, schedules_and_baselines_take_as_long_to_the_last_bit, 0,
                         COPSE_ALLTOALL + 1);
   }

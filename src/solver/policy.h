@@ -216,11 +216,12 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* The rate alone has many solutions, whose cuts are found one after the other; once it has stood
  * still for so many rounds, short ways lead to the end sooner. */
 #define COPSE_JOINT_IDLE_ROUNDS 5
-/* Links off the shortest ways are left out at first where they are at least this part of the
- * columns. Fewer save less than the steps cost once they are let in: 16 groups on tori 8x8 and
+/* Links off the shortest ways are left out at first where they are at least this part of the columns.
+ * Fewer save nothing, and cost many steps once they are let in: of several groups 16 on tori 8x8 and
  * 4x4x4, where 48 and 43 % are off them, take 14 and 26 instead of 30 and 35 CPU seconds. On hosts
  * with switches it is 53 to 90 %. */
-#define COPSE_JOINT_CLOSED_PART 2
+#define COPSE_JOINT_CLOSED_PART 5
+#define COPSE_JOINT_GROUPS_CLOSED_PART 2
 /* Units by which two rates may differ before rationals are asked. */
 #define COPSE_JOINT_SAME_RATE (COPSE_LP_UNITS >> 26)
 /* A unit of the rate is worth this times the number of columns in units of links: more than the

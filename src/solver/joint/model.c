@@ -367,7 +367,8 @@ static copse_status close_columns(struct copse_joint_search *s) {
     }
   }
   for (int j = 0; j < s->n_columns; j++) n_closed += s->uses[j] > 0 && !open[j];
-  if (n_closed < s->n_columns / COPSE_JOINT_CLOSED_PART) return COPSE_OK;
+  int part = s->n_groups > 1 ? COPSE_JOINT_GROUPS_CLOSED_PART : COPSE_JOINT_CLOSED_PART;
+  if (n_closed < s->n_columns / part) return COPSE_OK;
   for (int j = 0; j < s->n_columns; j++)
     if (s->uses[j] > 0 && !open[j]) copse_lp_close(s->lp, j);
   return COPSE_OK;

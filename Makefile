@@ -87,7 +87,8 @@ else ifeq ($(VARIANT),asan)
   # A half of the compile time is for these, and ASan sees most accesses that follow.
   VARIANT_FLAGS += $(if $(filter-out 0,$(COPSE_TEST_ALL)),,-fno-sanitize=null,object-size,pointer-overflow,alignment,bounds)
   # A third of the tests' own is for UBSan, which is to watch copse.
-  TEST_FLAGS := -fno-sanitize=undefined
+  CALLS := --param asan-instrumentation-with-call-threshold=0 # less to compile, slower
+  TEST_FLAGS := -fno-sanitize=undefined $(CALLS)
   VARIANT_LD := -fsanitize=address,undefined
   PROGRAM_LD := -no-pie # thousands of processes: a quarter fewer pages to touch at the start of each
   # What these programs spend little time in compiles in half the time without optimization and with calls in place of the
@@ -215,7 +216,7 @@ FORCE:
 $(OBJ)/%.o: %.c $(OBJ)/.flags
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) $(if $(filter $<,$(TEST_SRC)),-O0) $(if $(filter $<,$(COLD)),-O0 --param asan-instrumentation-with-call-threshold=0) $(if $(filter tests/%,$<),$(TEST_FLAGS)) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) $(if $(filter $<,$(TEST_SRC)),-O0) $(if $(filter $<,$(COLD)),-O0 $(CALLS)) $(if $(filter tests/%,$<),$(TEST_FLAGS)) -MMD -MP -c $< -o $@
 
 # Where copse looks for its libraries if they are not beside the program.
 $(OBJ)/src/cli/main.o: CPPFLAGS_ALL += -DCOPSE_LIBDIR='"$(LIBDIR)"'
@@ -303,9 +304,10 @@ $(COMPLETIONS): $(OUT)/copse.%: $(OUT)/copse
 # ---- tests --------------------------------------------------------------------------
 CHECK_CFLAGS = $(shell $(PKG_CONFIG) --cflags check)
 CHECK_LIBS   = $(shell $(PKG_CONFIG) --libs check)
+COMMA := ,
 # There are hundreds of test programs: the quickest linker that is there.
 LD_TESTS := $(addprefix -fuse-ld=,$(firstword $(foreach l,lld gold,$(if $(shell command -v ld.$(l)),$(l)))))
-$(OUT)/tests/%: private LDFLAGS_ALL += $(LD_TESTS) $(PROGRAM_LD)
+$(OUT)/tests/%: private LDFLAGS_ALL += $(LD_TESTS) $(if $(filter %lld,$(LD_TESTS)),-Wl$(COMMA)-O0$(COMMA)--threads=1) $(PROGRAM_LD)
 $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_LIB_OBJ) $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
@@ -382,7 +384,6 @@ $(OUT)/tests/%: $(OBJ)/emulated/tests/%.o $(EMULATED_OBJ) $(TEST_LIB_OBJ) $(OUT)
 
 # A job of one rank per process over the drop-in itself: over an NCCL and a driver for that, which
 # use the emulation of the program.
-COMMA := ,
 JOB_WRAPS = $(addprefix -Wl$(COMMA)--wrap=,copse_nccl_record_fill copse_calloc copse_grow copse_arena_array)
 JOB_FAKES := $(OUT)/tests/hosts/fake/libnccl.so.2 $(OUT)/tests/hosts/fake/libcuda.so.1
 $(OUT)/tests/hosts/fake/libnccl.so.2: $(OBJ)/emulated/tests/hosts/job_nccl.o

@@ -222,10 +222,20 @@ START_TEST(the_order_of_faults_does_not_matter) {
   char *twice = copse_test_read("order2.json");
   ck_assert_str_eq(a, b);
   ck_assert_str_eq(a, twice);
-  ck_assert_ptr_nonnull(strstr(a, "without h0.nic1, without h1.gpu0, with h1.nic2 at 25% and 1 more fault\""));
+  ck_assert_ptr_nonnull(
+      strstr(a, "without h0.nic1, without h1.gpu0, with h1.nic2 at 25% and 1 more fault\""));
   free(a);
   free(b);
   free(twice);
+}
+END_TEST
+
+/* 63 GPUs: trees of unequal shares, listed, would be 26 hops high. */
+START_TEST(high_trees_of_few_gpus_are_repaired_instead) {
+  ck_assert_int_eq(run("@ solve perlmutter-x16 -c allreduce --down h1.gpu1 -o %%/p.json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "repaired: "));
+  ck_assert_int_eq(run("@ verify %%/p.json -t perlmutter-x16 --down h1.gpu1"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "bound 0.0188147 s/GB: above it by 0."));
 }
 END_TEST
 
@@ -486,6 +496,7 @@ int main(void) {
   tcase_add_test(tests, all_ranks_in_another_order_are_a_choice_too);
   tcase_add_test(tests, bad_choices_are_one_line);
   tcase_add_loop_test(tests, what_is_left_is_that_of_the_written_topology, 0, 4);
+  tcase_add_test(tests, high_trees_of_few_gpus_are_repaired_instead);
   tcase_add_test(tests, the_loss_is_told);
   tcase_add_test(tests, the_order_of_faults_does_not_matter);
   tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);

@@ -366,6 +366,38 @@ START_TEST(allreduces_whose_phases_run_together_are_repaired) {
 }
 END_TEST
 
+/* Of 96 and 128 ranks, too, where trees of unequal shares would be made one by one, up to 21 hops
+ * high. Loop: fabrics. */
+START_TEST(allreduces_of_fewer_ranks_are_repaired_where_packed_trees_are_high) {
+  static const struct {
+    const char *fabric;
+    struct copse_fault fault;
+    bool exact;
+    int high;
+  } few[] = {{"hosts:16 gpus:8@300 nics:2@25 flat", {"h1.gpu1", {0, 1}}, true, 6},
+             {"hosts:24 gpus:4@300 nics:4@25 rails", {"h0.nic0", {0, 1}}, false, 10}};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_verify_report report;
+  struct copse_topology *whole, *t;
+  struct copse_schedule *s;
+  ASSERT_OK(copse_topology_synthetic(few[_i].fabric, NULL, &whole, &err), &err);
+  ASSERT_OK(copse_topology_break(whole, "t.json", &few[_i].fault, 1, &t, &err), &err);
+  const struct copse_solve_options options = {
+      .collective = COPSE_ALLREDUCE, .root = -1, .healthy = whole, .label = "t.json"};
+  ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+  ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
+  ck_assert_int_eq(s->bound.kind, COPSE_BOUND_FORESTS);
+  ck_assert(report.forests_optimal == few[_i].exact);
+  ck_assert_double_le(copse_q_to_double(s->time_per_GB),
+                      1.01 * copse_q_to_double(s->bound.time_per_GB) * (1 + 1e-12));
+  ck_assert_int_le(copse_schedule_height(s), few[_i].high);
+  copse_schedule_free(s);
+  copse_topology_free(t);
+  copse_topology_free(whole);
+}
+END_TEST
+
 /* One to five parts of a cluster with hosts of eight: a GPU, a NIC, its cable, or all GPUs of a
  * host. */
 static struct copse_topology *break_parts(const struct copse_topology *whole, uint64_t *state) {
@@ -664,6 +696,8 @@ int main(void) {
   tcase_add_loop_test(tests, the_one_tree_without_an_nvswitch_enters_hosts_once, 0, 2);
   tcase_add_loop_test(tests, repaired_schedules_are_optimal_and_what_they_list_is_too, 0,
                       N_REPAIRED);
+  tcase_add_loop_test(tests, allreduces_of_fewer_ranks_are_repaired_where_packed_trees_are_high, 0,
+                      2);
   tcase_add_loop_test(tests, allreduces_whose_phases_run_together_are_repaired, 0, N_REPAIRED);
   tcase_add_loop_test(tests, any_few_dead_parts_are_repaired, 0, 3);
   tcase_add_loop_test(tests, what_is_broken_alike_is_made_by_the_symmetries_left, 0,

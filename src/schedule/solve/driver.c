@@ -43,6 +43,7 @@ struct solving {
   bool alike_only;                   /* no others are made where those are not found */
   struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
   struct copse_q shares_within;      /* unequal shares are rounded within this of theirs */
+  int listed;                        /* height of listed trees that a repair is to lower, or 0 */
   bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
   struct copse_solve_seconds *seconds;
   struct copse_arena scratch;
@@ -370,10 +371,8 @@ static copse_status try_free_shares(struct solving *b) {
                                         found ? &rounded : part, NULL, 1, shares.rate, schedule,
                                         b->seconds, b->err));
   }
-  if (marked) {
-    if (order < 0) COPSE_DO(copse_narrowest_bound(b->topology, b->options, b->schedule, b->err));
-    return COPSE_OK;
-  }
+  if (marked && order >= 0) return COPSE_OK;
+  if (marked) return copse_narrowest_bound(b->topology, b->options, schedule, b->err);
   return copse_shares_bound(b->topology, b->options, &shares, time, schedule, b->err);
 }
 
@@ -488,12 +487,6 @@ copse_status copse_solve_in_part(const struct copse_topology *topology,
 
 /* ---- together ------------------------------------------------------------------------------ */
 
-/* Whether trees of equal shares may be further from the best ones than the tolerance says. */
-static bool may_miss(const struct copse_solve_options *o) {
-  return o->collective == COPSE_ALLREDUCE && o->tolerance.num > 0 && o->k == 0 &&
-         !o->equal_shares && !o->compact && !o->bound_only;
-}
-
 copse_status copse_solve_best_time(const struct copse_topology *topology,
                                    const struct copse_solve_options *options, struct copse_q *time,
                                    struct copse_schedule **made, struct copse_err *err) {
@@ -539,14 +532,6 @@ static copse_status try_instead(struct solving *b, const struct copse_solve_opti
   return COPSE_OK;
 }
 
-/* What equal shares take, phase after phase. */
-static copse_status equal_time(const struct solving *b, struct copse_q *time) {
-  struct copse_q reduce;
-  COPSE_DO(phase_time(&b->broadcast, time, b->err));
-  COPSE_DO(phase_time(b->mirrored ? &b->broadcast : &b->reduce, &reduce, b->err));
-  return copse_q_add(*time, reduce, time, b->err);
-}
-
 /*
  * A tolerance chooses k for equal shares by their own optimum. Where unequal ones are so much
  * faster that the schedule is outside the tolerance, it is one of the following, the first that is
@@ -558,13 +543,17 @@ static copse_status meet_tolerance(struct solving *b, const struct copse_solve_o
   struct copse_schedule *best = NULL;
   struct copse_q limit, time, equal_shares;
   bool met = false;
-  if (!may_miss(options)) return COPSE_OK;
+  if (options->collective != COPSE_ALLREDUCE || options->tolerance.num == 0 || options->k > 0 ||
+      options->equal_shares || options->compact || options->bound_only)
+    return COPSE_OK;
   COPSE_DO(copse_solve_best_time(b->topology, options, &time, &best, b->err));
   copse_schedule_free(best);
   COPSE_DO(copse_q_add(COPSE_Q_ONE, options->tolerance, &limit, b->err));
   COPSE_DO(copse_q_mul(limit, time, &limit, b->err));
   if (copse_q_cmp(b->schedule->time_per_GB, limit) <= 0) return COPSE_OK;
-  COPSE_DO(equal_time(b, &equal_shares));
+  COPSE_DO(phase_time(&b->broadcast, &equal_shares, b->err)); /* phase after phase */
+  COPSE_DO(phase_time(b->mirrored ? &b->broadcast : &b->reduce, &time, b->err));
+  COPSE_DO(copse_q_add(equal_shares, time, &equal_shares, b->err));
   COPSE_DO(copse_q_div(limit, equal_shares, &equal.tolerance, b->err));
   COPSE_DO(copse_q_sub(equal.tolerance, COPSE_Q_ONE, &equal.tolerance, b->err));
   equal.equal_shares = true;
@@ -593,10 +582,12 @@ static copse_status solve_on_routes(struct solving *b, const struct copse_solve_
 /* Whether the schedule may be a repaired one: of equal shares, at the optimum. */
 static bool may_repair(const struct solving *b) {
   const struct copse_solve_options *o = b->options;
+  int from = copse_trust_from(o->trust_from);
+  if (may_differ(b) && from > COPSE_REPAIR_SHARES_FROM) from = COPSE_REPAIR_SHARES_FROM;
   return o->healthy && o->collective != COPSE_ALLTOALL && !o->on_routes && o->root < 0 &&
          o->k == 0 && o->tolerance.num == 0 && !o->bound_only && !o->in_network &&
          !o->no_symmetry && !(may_differ(b) && copse_has_clever_switch(b->topology)) &&
-         (o->compact || b->topology->n_ranks >= copse_trust_from(o->trust_from)) &&
+         (o->compact || b->listed > 0 || b->topology->n_ranks >= from) &&
          (!copse_collective_reduces(o->collective) || copse_is_symmetric(b->topology));
 }
 
@@ -637,10 +628,9 @@ static copse_status repair(struct solving *b, const struct copse_schedule *from,
   double start = copse_clock_seconds();
   const struct phase *phase = b->broadcast.used ? &b->broadcast : &b->reduce;
   const struct copse_optimum *optimum = &phase->forest.optimum;
-  const struct copse_network *network = &phase->instance.network;
-  /* so that no link of the optimum's cut is rounded */
-  int64_t k = copse_optimum_step(network, optimum);
-  struct copse_repair of = {b->topology, o->healthy, from, network, optimum->x, k, NULL};
+  int64_t k = copse_optimum_step(&phase->instance.network, optimum); /* its cut is not rounded */
+  struct copse_repair of = {b->topology, o->healthy, from, &phase->instance.network,
+                            optimum->x,  k,          NULL};
   COPSE_DO(copse_repair_trees(&of, b->schedule, made, b->err));
   b->seconds->pack += copse_clock_seconds() - start;
   if (*made && copse_q_cmp(b->schedule->time_per_GB, b->schedule->bound.time_per_GB) < 0)
@@ -662,15 +652,12 @@ static void take_lower(struct solving *b, struct copse_schedule **out) {
 static copse_status try_shares(struct solving *b, const struct copse_repair *at,
                                const struct copse_shares *shares, struct copse_q time, int most,
                                struct copse_schedule **out) {
-  static const int parts[] = {0, 10, 2, 1}; /* of COPSE_NEAR_OPTIMUM */
+  static const int parts[] = COPSE_REPAIR_PARTS;
   for (int i = 0; i < 4 && (!*out || copse_schedule_height(*out) > most); i++) {
     struct copse_repair of = *at;
-    struct copse_q slack = {1, 1};
+    struct copse_q slack = {parts[i] + 1, parts[i] > 0 ? parts[i] : 1};
     struct copse_scale exact;
     bool made;
-    if (parts[i] > 0)
-      COPSE_DO(copse_q_div(COPSE_NEAR_OPTIMUM, (struct copse_q){parts[i], 1}, &slack, b->err));
-    if (parts[i] > 0) COPSE_DO(copse_q_add(slack, COPSE_Q_ONE, &slack, b->err));
     COPSE_DO(copse_q_div(of.x, slack, &of.x, b->err));
     COPSE_DO(copse_optimum_scale(of.network, of.x, &exact, b->err));
     of.k = parts[i] > 0 ? COPSE_REPAIR_PIECES : exact.k;
@@ -750,9 +737,12 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
   if (!from) from = healthy;
   if (!from) return COPSE_OK;
   int most = copse_schedule_height(from) + COPSE_REPAIR_HIGHEST;
+  if (b.listed > 0 && b.listed <= most) return COPSE_OK;
   COPSE_DO(start(&b));
   COPSE_DO(solve_bound(&b));
   if (may_differ(&b)) COPSE_DO(repair_together(like, &b, from, most, out, &faster));
+  /* of more ranks packing takes long, and is not lower */
+  *high = *out && copse_schedule_height(*out) > most && b.topology->n_ranks < COPSE_TRUST_FROM;
   if (*out || (faster && lists_shares(&b))) return COPSE_OK;
   for (int turn = 0; turn < 2 && (!*out || copse_schedule_height(*out) > most); turn++) {
     bool repairs = (turn == 1) == (from == healthy), made = false;
@@ -771,11 +761,16 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   struct copse_err *err) {
   COPSE_AT_END(release)
   struct solving b = {.topology = topology, .options = options, .seconds = seconds, .err = err};
+  struct copse_solve_options near = *options; /* a repair is within COPSE_NEAR_OPTIMUM */
+  struct solving like = {.topology = topology, .options = &near, .seconds = seconds, .err = err};
+  if (options->collective == COPSE_ALLREDUCE &&
+      copse_q_cmp(options->tolerance, COPSE_NEAR_OPTIMUM) >= 0)
+    near.tolerance = COPSE_Q_ZERO;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *repaired = NULL;
-  bool high = false;
+  bool high = false, early = may_repair(&like);
   *out = NULL;
   *seconds = (struct copse_solve_seconds){0};
-  if (may_repair(&b)) COPSE_DO(try_repair(&b, &repaired, &high, seconds));
+  if (early) COPSE_DO(try_repair(&like, &repaired, &high, seconds));
   if (repaired && !high) {
     *out = repaired;
     repaired = NULL;
@@ -789,9 +784,15 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   } else {
     COPSE_DO(solve_trees(&b));
     COPSE_DO(meet_tolerance(&b, options));
+    if (may_differ(&like) && b.schedule->bound.kind == COPSE_BOUND_FORESTS)
+      like.listed = copse_schedule_height(b.schedule);
+    if (!early && like.listed > 0 && may_repair(&like))
+      COPSE_DO(try_repair(&like, &repaired, &high, seconds));
   }
   struct copse_schedule **best = &b.schedule;
-  if (repaired && copse_schedule_height(repaired) <= copse_schedule_height(b.schedule))
+  bool near_by = high && copse_q_cmp(repaired->time_per_GB, b.schedule->time_per_GB) > 0;
+  int worth = near_by ? COPSE_REPAIR_HIGHEST : 0; /* hops that it must save then */
+  if (repaired && copse_schedule_height(repaired) + worth <= copse_schedule_height(b.schedule))
     best = &repaired;
   *out = *best;
   *best = NULL;

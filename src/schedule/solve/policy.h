@@ -91,10 +91,17 @@
  * dead parts of 144 to 256 ranks those that get through take up to some 100; 2,000 in vain take 1
  * to 2 CPU seconds there. */
 #define COPSE_REPAIR_TURNS 2000
-/* Of an allreduce whose phases run together, each at several rates: ranks that searches come upon,
- * some 0.5 s; and what healthy trees are cut into at rates below the optimum, so that what is left
- * of links is a small part of each. */
+/* Of an allreduce whose phases run together, at each of several rates: ranks that searches come
+ * upon, some 0.5 s. */
 #define COPSE_REPAIR_LOOKS 12000000
+/* Such rates: the optimum, then less by one of so many parts of it, at last COPSE_NEAR_OPTIMUM. */
+#define COPSE_REPAIR_PARTS \
+  { 0, 1000, 200, 100 }
+/* From so many ranks on they are looked for first: trees of unequal shares, made one by one, take a
+ * second for 64 ranks and up to nine for 128. Of fewer they are where those are high. */
+#define COPSE_REPAIR_SHARES_FROM 65
+/* What healthy trees are cut into at rates below the optimum, so that what is left of links is a
+ * small part of each. */
 #define COPSE_REPAIR_PIECES 120
 /* Base roots times ranks, where what is broken has symmetries of its own: up to so many its trees
  * are made by those, before a repair is tried. */

@@ -16,6 +16,7 @@
 #include "cli/solve_args.h"
 #include "cli/topology_args.h"
 #include "predict/propose.h"
+#include "predict/simulate_programs.h"
 #include "schedule/adapt.h"
 #include "schedule/chunks.h"
 #include "schedule/schedule.h"
@@ -132,9 +133,40 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
   return COPSE_OK;
 }
 
+/* By how much an MSCCL program may take longer than a schedule's links and be no detour; and when
+ * nothing faster is looked for: a simulation of 1 GiB has some per cent of latencies. */
+#define NEAR_COST 0.01
+#define ENOUGH_COST 0.05
+
+#define S(n) ((n) == 1 ? "" : "s") /* of a plural */
+
+/* An MSCCL program on its topology: the busiest link's time per GB on the fabric's own routes,
+ * rounding included, as it->runs_per_GB; *simulated: s per GB of a message of 1 GiB, in which
+ * blocks also wait for each other (NULL: not asked). Neither where the topology isn't known. */
+static copse_status time_msccl(struct copse_cli_work *w, const char *text, size_t size,
+                               struct copse_prediction *it, double *simulated) {
+  COPSE_AT_END(copse_prediction_free)
+  struct copse_prediction p = {.sim = copse_predict_defaults.sim};
+  const double bytes = 1 << 30;
+  struct copse_foreign what = {0};
+  *it = (struct copse_prediction){.time_per_GB = w->schedule->time_per_GB};
+  COPSE_DO(load_topology(w));
+  if (!w->topology) return COPSE_OK;
+  copse_predict_cut(&copse_predict_defaults, &p.sim);
+  COPSE_DO(copse_sim_dag_of_msccl("program", text, size, w->topology, &p.dag, &what, &w->err));
+  if (simulated) {
+    COPSE_DO(copse_predictions_time(w->topology, &p, 1, &bytes, 1, true, simulated, &w->err));
+    *simulated *= 1e3 / bytes;
+  }
+  it->runs_per_GB = what.time_per_GB;
+  it->worst_link = what.worst_link;
+  return COPSE_OK;
+}
+
 /* ---- where a schedule does not fit MSCCL's limits: another one of its topology ---- */
 
 struct fitting {
+  struct copse_cli_work *work;
   const struct copse_msccl_options *options;
   const struct copse_schedule *given;
   struct copse_schedule *first; /* which the proposer needs to its end */
@@ -146,7 +178,8 @@ struct fitting {
   bool is_its;       /* the topology at hand is the schedule's */
   char name[COPSE_PROPOSAL_NAME];
   struct copse_q time;
-  double cost; /* of the best so far: seconds per GB, rounding included */
+  double
+      cost; /* of the best so far: seconds per GB with rounding, of trees of 1 GiB as simulated */
   char *text;  /* its program, NULL: none fits yet */
   size_t size;
   struct copse_msccl_summary sum;
@@ -161,7 +194,8 @@ static void end_fitting(struct fitting *it) {
 static bool wants_more(void *context, const char *name) {
   const struct fitting *it = context;
   (void)name;
-  return !it->text || it->sum.more > 0 || copse_q_cmp(it->time, it->first->time_per_GB) > 0;
+  double enough = it->given->n_flows > 0 ? 1e-9 : ENOUGH_COST; /* of flows: only rounding */
+  return !it->text || it->cost > copse_q_to_double(it->first->time_per_GB) * (1 + enough);
 }
 
 /* As many workers as there can be; 0: nobody asked for fewer. */
@@ -191,6 +225,7 @@ static copse_status try_program(struct fitting *it, const struct copse_schedule 
                                 const char *name, struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *text = NULL;
   struct copse_msccl_summary sum;
+  struct copse_prediction runs;
   struct copse_err why = COPSE_ERR_INIT;
   size_t size;
   double cost = copse_q_to_double(schedule->time_per_GB);
@@ -200,6 +235,7 @@ static copse_status try_program(struct fitting *it, const struct copse_schedule 
   if (status == COPSE_UNSUPPORTED) return it->text ? COPSE_OK : count_workers(it, schedule, err);
   if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
   cost *= 1 + sum.more;
+  if (schedule->n_flows == 0) COPSE_DO(time_msccl(it->work, text, size, &runs, &cost));
   if (it->text && cost >= it->cost) return COPSE_OK;
   free(it->text);
   it->text = text;
@@ -312,22 +348,38 @@ static copse_status make_msccl(struct copse_cli_work *w, struct fitting *it,
   return copse_fail(&w->err, COPSE_UNSUPPORTED, "%s", misfit->text);
 }
 
-/* How much longer it takes than the schedule that was given, without rounding: per cent. */
-static double slower_percent(const struct fitting *it, const struct copse_schedule *s) {
+/* How much longer one takes than the schedule that was given: per cent. */
+static double slower_percent(double time, const struct copse_schedule *s) {
   double given = copse_q_to_double(s->time_per_GB);
-  return given > 0 ? 100 * (copse_q_to_double(it->time) / given - 1) : 0;
+  return given > 0 ? 100 * (time / given - 1) : 0;
 }
 
-/* That another schedule is written, why, and what links then carry more. */
+/* That another schedule is written, why, and what it costs. */
 static void note_other(const struct copse_schedule *s, const struct fitting *it,
                        const struct copse_err *misfit) {
-  double more = (100 + slower_percent(it, s)) * (1 + it->sum.more) - 100;
-  char cost[48] = "no slower";
-  if (more > 0) snprintf(cost, sizeof cost, "at most %.3g %% slower, rounded,", more);
+  double more = slower_percent(it->cost, s);
+  char cost[80] = "no slower";
+  if (more > 1e-7)
+    snprintf(cost, sizeof cost,
+             s->n_flows > 0 ? "at most %.3g %% slower, rounded,"
+                            : "%.3g %% slower at 1 GiB, as simulated,",
+             more);
   copse_note(&copse_cli_notes,
              "the schedule does not fit MSCCL's limits (%.*s); written is \"%s\", the fastest "
              "found for %s that does: %s for long messages, and short ones may lose more",
              (int)strcspn(misfit->text, ";"), misfit->text, it->name, s->topology_name, cost);
+}
+
+/* What the fabric's own routes make of the program, beside the rounded schedule. */
+static copse_status note_msccl_detour(struct copse_cli_work *w, double rounded) {
+  struct copse_prediction it;
+  char text[COPSE_DETOUR_TEXT];
+  double says = copse_q_to_double(w->schedule->time_per_GB) * rounded;
+  COPSE_DO(time_msccl(w, w->made, w->made_size, &it, NULL));
+  if (copse_q_to_double(it.runs_per_GB) > says * (1 + NEAR_COST) &&
+      copse_prediction_detour(&it, w->topology, text))
+    copse_note(&copse_cli_notes, "%s", text);
+  return COPSE_OK;
 }
 
 static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) {
@@ -336,9 +388,13 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   options.max_blocks = o->lower.max_workers;
   options.instances = o->lower.instances;
   struct copse_err misfit = COPSE_ERR_INIT;
-  COPSE_AT_END(end_fitting) struct fitting other = {.options = &options, .given = w->schedule};
+  COPSE_AT_END(end_fitting)
+  struct fitting other = {.work = w, .options = &options, .given = w->schedule};
   COPSE_DO(make_msccl(w, &other, &sum, &misfit));
-  if (other.name[0]) note_other(w->schedule, &other, &misfit);
+  if (other.name[0])
+    note_other(w->schedule, &other, &misfit);
+  else
+    COPSE_DO(note_msccl_detour(w, 1 + sum.more));
   if (o->json) {
     copse_text_add(&w->text,
                    ", \"thread_blocks\": %d, \"channels\": %d, \"chunks\": %d, \"scratch\": %d, "
@@ -346,22 +402,27 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
                    sum.blocks, sum.channels, sum.chunks, sum.scratch, sum.multiple, 100 * sum.more);
     if (other.name[0])
       copse_text_add(&w->text, ", \"instead\": %s, \"slower_percent\": %.4g",
-                     copse_cli_quoted(other.name), slower_percent(&other, w->schedule));
+                     copse_cli_quoted(other.name),
+                     slower_percent(copse_q_to_double(other.time), w->schedule));
+    if (other.name[0] && w->schedule->n_flows == 0)
+      copse_text_add(&w->text, ", \"simulated_percent\": %.4g",
+                     slower_percent(other.cost, w->schedule));
     copse_text_add(&w->text, ", \"bytes\": %zu}\n", w->made_size);
   } else {
     copse_text_add(&w->text,
-                   ", up to %d thread blocks each, %d channels, %d chunks "
+                   ", up to %d thread block%s each, %d channel%s, %d chunk%s "
                    "(%d of scratch), %zu bytes\n",
-                   sum.blocks, sum.channels, sum.chunks, sum.scratch, w->made_size);
+                   sum.blocks, S(sum.blocks), sum.channels, S(sum.channels), sum.chunks,
+                   S(sum.chunks), sum.scratch, w->made_size);
   }
   bool has_k = w->schedule->collective != COPSE_ALLTOALL;
   if (sum.more > 0 || sum.rounded)
     copse_note(&copse_cli_notes,
-               "%sshares are rounded to %d chunks of a %s, which adds at most %.3g %% to what any "
+               "%sshares are rounded to %d chunk%s of a %s, which adds at most %.3g %% to what any "
                "%s carries%s",
                sum.rounded ? "exact shares do not fit MSCCL's limits: " : "", sum.multiple,
-               w->schedule->collective == COPSE_ALLREDUCE ? "message" : "block", 100 * sum.more,
-               has_k ? "link" : "connection of two ranks",
+               S(sum.multiple), w->schedule->collective == COPSE_ALLREDUCE ? "message" : "block",
+               100 * sum.more, has_k ? "link" : "connection of two ranks",
                has_k ? "; a schedule with a smaller --k may lose less" : "");
   if (sum.multiple & (sum.multiple - 1))
     copse_note(&copse_cli_notes,
@@ -414,10 +475,10 @@ static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w
     return COPSE_OK;
   }
   copse_text_add(&w->text,
-                 " on %d host%s, %d thread blocks each, at most %d operations, "
-                 "%d chunks (%d of scratch), %zu bytes\n",
-                 sum.hosts, sum.hosts == 1 ? "" : "s", sum.blocks, sum.ops, sum.chunks, sum.scratch,
-                 w->made_size);
+                 " on %d host%s, %d thread block%s each, at most %d operation%s, "
+                 "%d chunk%s (%d of scratch), %zu bytes\n",
+                 sum.hosts, S(sum.hosts), sum.blocks, S(sum.blocks), sum.ops, S(sum.ops),
+                 sum.chunks, S(sum.chunks), sum.scratch, w->made_size);
   copse_note(&copse_cli_notes,
              "the executor takes this plan only for messages that are multiples of %lld bytes",
              (long long)sum.multiple);
@@ -541,31 +602,12 @@ static int take_instances(void *options, const char *command, char *value) {
   return copse_cli_take_instances(command, value, &o->lower.instances);
 }
 
-static int take_chunk_bytes(const char *command, const char *name, const char *value,
-                            int64_t *out) {
-  uint64_t bytes;
-  if (!copse_cli_parse_size(value, INT64_MAX, &bytes))
-    return copse_cli_usage(command, "%s must be " BYTES, name);
-  if (bytes < COPSE_PLAN_ALIGN_BYTES || bytes > 1ULL << 40)
-    return copse_cli_usage(command, "%s must be from %u to %lld bytes", name,
-                           COPSE_PLAN_ALIGN_BYTES, 1LL << 40);
-  *out = (int64_t)bytes;
-  return COPSE_EXIT_DONE;
-}
-
-static int take_chunk(void *options, const char *command, char *value) {
-  return take_chunk_bytes(command, "--chunk", value,
-                          &((struct options *)options)->lower.chunk_bytes);
-}
-
-static int take_min_chunk(void *options, const char *command, char *value) {
-  return take_chunk_bytes(command, "--min-chunk", value,
-                          &((struct options *)options)->lower.min_chunk_bytes);
-}
-
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 #define MARK(member) COPSE_OPTION_MARK(struct options, member)
 #define SIZE_TO(member) TO(member), COPSE_OPTION_RANGE(0, INT64_MAX), .bytes = true, .must = BYTES
+#define CHUNK_TO(member)                                              \
+  TO(member), COPSE_OPTION_RANGE(COPSE_PLAN_ALIGN_BYTES, 1ULL << 40), \
+      .bytes = true, .must = "a number of bytes from 16 to 1T"
 
 /* In the order of their enumerations. */
 static const char *const executors[] = {"any", "nccl", NULL};
@@ -611,9 +653,10 @@ static const struct copse_option of_plan[] = {
     {"--text", 0, NULL, "JSON for people instead of the binary file", TO(text), MARK(for_plan)},
     {"--fifo", 'F', "N", "slots of a staged edge; default 4", TO(lower.fifo),
      COPSE_OPTION_RANGE(1, 64), MARK(for_plan)},
-    {"--chunk", 'C', "BYTES", "largest chunk; default 524288", MARK(for_plan), .take = take_chunk},
+    {"--chunk", 'C', "BYTES", "largest chunk; default 524288", MARK(for_plan),
+     CHUNK_TO(lower.chunk_bytes)},
     {"--min-chunk", 0, "BYTES", "smallest chunk for the sake of pipelining; default 32768",
-     MARK(for_plan), .take = take_min_chunk},
+     MARK(for_plan), CHUNK_TO(lower.min_chunk_bytes)},
     {"--pipeline-chunks", 0, "N",
      "chunks to aim for on shorter messages; default 8 for each hop after\n"
      "the first",

@@ -260,7 +260,7 @@ static void add_to_table(struct job *j, const struct copse_candidate_range *rang
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s %6d %12.6g %12s %12.6g  %s\n",
                  label_of(it->schedule, (char[40]){0}), range->min_bytes,
-                 most_of(range, "any", (char[24]){0}), copse_schedule_height(it->schedule),
+                 most_of(range, "any", (char[24]){0}), it->hops,
                  times->us, copse_gap_text(times->us, times->bound_us, (char[COPSE_GAP_TEXT]){0}),
                  times->optimal_us, it->name);
 }
@@ -631,7 +631,7 @@ static copse_status finish(struct job *j) {
     COPSE_DO(copse_text_status(&j->losses, j->err));
     COPSE_DO(copse_text_status(&j->changes, j->err));
     printf("%-14s %12s %12s %6s %12s %12s %12s  %s\n%s%s%s%d plans for %s in %s, all proved%s\n",
-           "collective", "from bytes", "to", "height", "us there", "above bound", "optimal",
+           "collective", "from bytes", "to", "hops", "us there", "above bound", "optimal",
            "schedule", j->table.data, j->losses.data ? j->losses.data : "",
            j->changes.data ? j->changes.data : "", j->n_plans, j->topology->name, j->o->output,
            j->o->by_default && !j->o->from ? " (-c makes those of broadcast, reduce and alltoall)"
@@ -765,20 +765,20 @@ static void begin(void *options) {
 
 static const char columns[] =
     "The table has for each plan the collective and its root, the sizes it is for (of the whole\n"
-    "message, as nccl-tests counts them), its height in hops, the predicted time at the first of\n"
-    "the sizes, how far that is above what nothing beats, the time of the optimum for long\n"
-    "messages there, and the schedule. Names: \"64K: ..\" was searched for that size, \"stages\" are recursive\n"
-    "doubling, \"exchanged\" has sends in another order, \"packets\" carry data and flag together.\n"
-    "\"by the switch\" is multicast, for switches marked \"multicast\" and \"aggregation\": beside the\n"
-    "others, which serve where the switch can't.\n";
+    "message, as nccl-tests counts them), its hops from the first send to the last (of both phases\n"
+    "of an allreduce, of all stages), the predicted time at the first of the sizes, how far that is\n"
+    "above what nothing beats, the time of the optimum for long messages there, and the schedule.\n"
+    "Names: \"64K: ..\" was searched for that size, \"stages\" are recursive doubling, \"exchanged\" has\n"
+    "sends in another order, \"packets\" carry data and flag together. \"by the switch\" is multicast, for\n"
+    "switches marked \"multicast\" and \"aggregation\": beside the others, which serve where it can't.\n";
 static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
     "trees, the best rings, double binary tree and direct exchange, searches as 'copse solve\n"
     "--objective' for some sizes, finds by 'copse simulate' which is fastest where, in chunks or\n"
     "packets, and lowers, proves and writes those, each with the sizes that it is for. For the\n"
-    "sake of few plans one that is predicted within 1 % of the fastest will do, or 3 % with fewer\n"
-    "hops; what costs more than 1 % is said. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans\n"
+    "sake of few plans one that is predicted within 1 % of the best will do, which is the fastest or,\n"
+    "within 3 % of that, one with fewer hops; what costs more than 1 % is said. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans\n"
     "take; beside each plan is its schedule, and index.json tells all. It is made beside and renamed\n"
     "at the end, so that a call that is interrupted leaves nothing that loads.\n\n";
 

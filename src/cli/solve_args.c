@@ -340,8 +340,9 @@ copse_status copse_cli_write_schedule(const char *path, const struct copse_sched
     return copse_fail(err, COPSE_NOMEM, "%s: would have %.1f GB, more than copse reads (1 GiB); %s",
                       path, gigabytes, instead);
   if (*size > MANY_BYTES)
-    copse_note(&copse_cli_notes, "%s: %.2f GB are written%s", path, gigabytes,
-               strstr(path, ".gz") ? " before they are packed" : "; as FILE.gz a tenth");
+    copse_note(&copse_cli_notes, "%s: %.2f GB are written%s%s", path, gigabytes,
+               strstr(path, ".gz") ? " before they are packed" : "; as FILE.gz a tenth",
+               *size > COPSE_FILE_MAX_BYTES ? "; more than copse reads (1 GiB)" : "");
   if (copse_cli_is_stdout(path)) copse_cli_progress_end();
   return copse_file_print(path, copse_schedule_print, schedule, err);
 }

@@ -1022,6 +1022,55 @@ START_TEST(the_reference_topologies_go_through_the_whole_chain) {
 }
 END_TEST
 
+/* A DGX-1's optimum makes detours that no MSCCL program makes: how much longer its messages take
+ * over the routes of hardware is said, and is what `simulate` has of the file. Two hosts of A100
+ * make none. */
+START_TEST(detours_of_an_msccl_program_are_said) {
+  ck_assert_int_eq(run("@ solve dgx1-v100 -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl -t dgx1-v100 -o %%/f.xml"), 0);
+  const char *at = strstr(result.err, "it takes ");
+  ck_assert_msg(at != NULL && strstr(at, " times as long") != NULL, "%s", result.err);
+  double takes = atof(at + strlen("it takes "));
+  ck_assert_int_eq(run("@ simulate %%/f.xml -t dgx1-v100 -b 1G -e 1G -a 0 --no-baselines --json"),
+                   0);
+  cJSON *report = parse_output();
+  const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(report, "rows"), 0);
+  double us =
+      cJSON_GetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times")->child, "time"));
+  cJSON_Delete(report);
+  ck_assert_double_ge(us * 1e-6 / 1.073741824, takes * 0.999);
+  ck_assert_double_le(us * 1e-6 / 1.073741824, takes * 1.1);
+  ck_assert_int_eq(run("@ solve a100-x2 -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl -t a100-x2 -o %%/f.xml"), 0);
+  ck_assert_msg(strstr(result.err, "times as long") == NULL, "%s", result.err);
+}
+END_TEST
+
+/* With few workers, what is said to take so much longer at 1 GiB is what `simulate` has of the
+ * file; rings, whose links take least, would take a half longer than the tree that is written. Of
+ * one there is no plural. */
+START_TEST(what_a_program_of_few_workers_costs_is_simulated) {
+  ck_assert_int_eq(run("@ solve mixed-a100-h100 -c allreduce -o %%/s.json --json"), 0);
+  double given = atof(strstr(result.out, "\"algbw_GBps\": ") + strlen("\"algbw_GBps\": "));
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl -w 8 -o %%/f.xml --json"), 0);
+  const char *at = strstr(result.out, "\"simulated_percent\": ");
+  ck_assert_msg(at != NULL, "%s", result.out);
+  double slower = atof(at + strlen("\"simulated_percent\": "));
+  ck_assert_int_eq(run("@ simulate %%/f.xml -t mixed-a100-h100 -b 1G -e 1G --no-baselines --json"),
+                   0);
+  cJSON *report = parse_output();
+  const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(report, "rows"), 0);
+  double us =
+      cJSON_GetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times")->child, "time"));
+  cJSON_Delete(report);
+  double ratio = us * 1e-6 * given / 1.073741824;
+  ck_assert_double_eq_tol(1 + slower / 100, ratio, 0.01 * ratio);
+  ck_assert_double_le(ratio, 4.2); /* rings: 5.2 */
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl -w 8 -o %%/f.xml"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, ", 1 channel,"));
+}
+END_TEST
+
 /* A star of 66 has more peers than a rank may have thread blocks: rings fit, and cost nothing at a
  * switch. Where the topology is not known, it can be named. */
 START_TEST(what_does_not_fit_msccl_is_lowered_in_another_way) {
@@ -1086,6 +1135,8 @@ int main(void) {
   if (COPSE_TEST_RESULTS) tcase_add_test(tc, little_between_two_ranks_takes_few_channels);
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
+  tcase_add_test(tc, detours_of_an_msccl_program_are_said);
+  tcase_add_test(tc, what_a_program_of_few_workers_costs_is_simulated);
   if (COPSE_TEST_RESULTS) tcase_add_test(tc, what_does_not_fit_msccl_is_lowered_in_another_way);
   tcase_add_test(tc, the_down_that_is_missing_is_said);
   tcase_add_test(tc, bounds_that_are_not_reached_are_called_so);

@@ -171,8 +171,7 @@ struct fitting {
   const struct copse_schedule *given;
   struct copse_schedule *first; /* which the proposer needs to its end */
   int peers;   /* of the one at hand, which has fewer of them, and is none that is known; 0: it has
-                * not
-                */
+                  not */
   int workers; /* the least with which any fits, where that is asked for; 0: unknown */
   bool only_counted; /* workers; no program is made */
   bool is_its;       /* the topology at hand is the schedule's */
@@ -209,6 +208,7 @@ static copse_status count_workers(struct fitting *it, const struct copse_schedul
                                   struct copse_err *err) {
   int most = limited_workers(it->options), n;
   if (it->workers > 0) most = it->workers - 1;
+  if (it->options->chunks > 0) return COPSE_OK; /* others may do, which advice tries first */
   if (most <= it->options->max_blocks || most < it->peers) return COPSE_OK;
   COPSE_DO(copse_msccl_least_blocks(schedule, it->options, most, &n, err));
   if (n > 0) it->workers = n > it->peers ? n : it->peers;

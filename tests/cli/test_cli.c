@@ -1022,6 +1022,44 @@ START_TEST(the_reference_topologies_go_through_the_whole_chain) {
 }
 END_TEST
 
+/* Of 2,048 chunks some link has 0.8 % more than its share where all roots round at half a chunk;
+ * each at another part of it, less, which is what the program that is written puts on links. */
+START_TEST(roots_round_apart) {
+  static const char topology[] = "a100-x4 --derate h1.nic3=91$(printf '\\045')";
+  ck_assert_int_eq(run("@ solve %s -c reduce_scatter -o %%/s.json --json", topology), 0);
+  double given = atof(strstr(result.out, "\"algbw_GBps\": ") + strlen("\"algbw_GBps\": "));
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl -t %s -o %%/f.xml --json", topology), 0);
+  const char *at = strstr(result.out, "\"rounding_percent\": ");
+  ck_assert_msg(at != NULL, "%s", result.out);
+  double more = atof(at + strlen("\"rounding_percent\": "));
+  ck_assert_double_gt(more, 0);
+  ck_assert_double_le(more, 0.6);
+  ck_assert_int_eq(run("@ check %%/f.xml"), 0);
+  ck_assert_int_eq(run("@ simulate %%/f.xml -t %s -b 1G -e 1G --no-baselines --json", topology), 0);
+  const char *time = strstr(result.out, "\"time_per_GB\": \"");
+  ck_assert_msg(time != NULL, "%s", result.out);
+  long long num = 0, den = 1;
+  ck_assert_int_eq(sscanf(time + strlen("\"time_per_GB\": \""), "%lld/%lld", &num, &den), 2);
+  ck_assert_double_le((double)num / (double)den * given, 1 + more / 100 + 1e-6);
+}
+END_TEST
+
+/* Where fewer chunks fit, no more workers are asked for; what is named fits. */
+START_TEST(fewer_chunks_are_named_before_more_workers) {
+  int chunks = 0;
+  ck_assert_int_eq(run("@ topo a100-x2 -o %%/t0.json"), 0);
+  ck_assert_int_eq(run("sed 's/\"name\": \"a100-x2\"/\"name\": \"mine\"/' %%/t0.json >%%/t.json"),
+                   0);
+  ck_assert_int_eq(run("@ solve %%/t.json -c allreduce -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl --chunks 1024 -w 18 -o %%/f.xml"), 2);
+  const char *at = strstr(result.err, "--chunks ");
+  ck_assert_msg(at != NULL && sscanf(at, "--chunks %d fits", &chunks) == 1, "%s", result.err);
+  ck_assert_msg(run("@ lower %%/s.json --to msccl --chunks %d -w 18 -o %%/f.xml", chunks) == 0,
+                "%s", result.err);
+  ck_assert_int_eq(run("@ check %%/f.xml"), 0);
+}
+END_TEST
+
 /* A DGX-1's optimum makes detours that no MSCCL program makes: how much longer its messages take
  * over the routes of hardware is said, and is what `simulate` has of the file. Two hosts of A100
  * make none. */
@@ -1135,6 +1173,8 @@ int main(void) {
   if (COPSE_TEST_RESULTS) tcase_add_test(tc, little_between_two_ranks_takes_few_channels);
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
+  tcase_add_test(tc, fewer_chunks_are_named_before_more_workers);
+  tcase_add_test(tc, roots_round_apart);
   tcase_add_test(tc, detours_of_an_msccl_program_are_said);
   tcase_add_test(tc, what_a_program_of_few_workers_costs_is_simulated);
   if (COPSE_TEST_RESULTS) tcase_add_test(tc, what_does_not_fit_msccl_is_lowered_in_another_way);

@@ -425,19 +425,24 @@ copse_status copse_chunks_exact(const struct copse_whole_chunks *w, int most, in
   return COPSE_OK;
 }
 
-static int chunk_at(const struct copse_whole_chunks *w, struct copse_q at) {
-  __int128 twice = 2 * (__int128)at.num * w->block;
-  return (int)((twice + at.den) / (2 * (__int128)at.den));
+/* A boundary's chunk: up from half a chunk on, or from another part for each root. */
+static int chunk_at(const struct copse_whole_chunks *w, int root, struct copse_q at) {
+  int parts = w->spread ? 2 * w->blocks : 2, up = w->spread ? 2 * root + 1 : 1;
+  __int128 chunks = (__int128)at.num * w->block * parts + (__int128)at.den * up;
+  return (int)(chunks / ((__int128)at.den * parts));
 }
 
-copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block, struct copse_err *err) {
+copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block, bool spread,
+                              struct copse_err *err) {
   w->block = block;
+  w->spread = spread && w->blocks > 1 && w->schedule->n_flows == 0;
   w->chunks = block * w->blocks;
   w->n_runs = 0;
   for (int u = 0; u < w->units.n_units; u++) {
     struct copse_chunk_run run = {.unit = &w->units.units[u]};
-    int end = chunk_at(w, run.unit->hi);
-    for (run.offset = chunk_at(w, run.unit->lo); run.offset < end; run.offset += run.count) {
+    int end = chunk_at(w, run.unit->root, run.unit->hi);
+    for (run.offset = chunk_at(w, run.unit->root, run.unit->lo); run.offset < end;
+         run.offset += run.count) {
       int stop = (run.offset / w->stretch + 1) * w->stretch;
       run.count = (stop < end ? stop : end) - run.offset;
       COPSE_DO(COPSE_GROW_IN(&w->arena, w->runs, w->runs_capacity, w->n_runs + 1, err));

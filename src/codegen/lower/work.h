@@ -136,6 +136,7 @@ struct copse_whole_chunks {
   int stretch; /* no run crosses a multiple of so many chunks of its block */
   int blocks;  /* of the message: one per rank, or 1 for an allreduce */
   int block;   /* chunks of a block; 0: not cut yet */
+  bool spread; /* roots round up and down at different parts of a chunk */
   int chunks;  /* blocks * block */
   struct copse_units units;
   struct copse_chunk_run *runs;
@@ -153,8 +154,10 @@ void copse_chunks_free(struct copse_whole_chunks *w);
 copse_status copse_chunks_exact(const struct copse_whole_chunks *w, int most, int64_t *block,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/* Blocks of `block` chunks; a boundary within a chunk goes to the nearest. */
-copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block,
+/* Blocks of `block` chunks; a boundary within a chunk goes to the nearest, or with `spread`, where
+ * each root has a block of its own, the more of them up the farther it is in the chunk: so of a
+ * tree that has less than a chunk of each block some roots have one. */
+copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block, bool spread,
                               struct copse_err *err) COPSE_CHECKED;
 
 /* The topology's name in letters that no format reads as its own; other programs key by it. */

@@ -318,6 +318,7 @@ static copse_status added_by_cut(const struct job *job, double *more, struct cop
 /* A number of chunks that may be taken. */
 struct candidate {
   int block;
+  bool spread; /* copse_chunks_cut */
   double more;
 };
 
@@ -329,7 +330,7 @@ static double price(const struct candidate *c) {
   return c->more + (c->block & (c->block - 1) ? USUAL_SIZES_WORTH : 0);
 }
 
-COPSE_ORDER(less_first, struct candidate, COPSE_COMPARE(price(a), price(b)) ?: COPSE_UP(block))
+COPSE_ORDER(less_first, struct candidate, COPSE_COMPARE(price(a), price(b)) ?: COPSE_UP(block) ?: COPSE_UP(spread))
 
 /* Powers of two, which serve the usual sizes, and multiples of them that odd numbers of ranks and
  * trees ask for. */
@@ -342,8 +343,10 @@ static int list_candidates(const struct job *job, struct candidate *to) {
     for (int block = factors[f]; block <= most && n < MOST_CANDIDATES; block *= 2) {
       bool known = false;
       for (int i = 0; i < n; i++) known = known || to[i].block == block;
-      if (!known) to[n++].block = block;
+      if (!known) to[n++] = (struct candidate){.block = block};
     }
+  for (int i = 0, all = n; i < all && job->cut.blocks > 1 && job->schedule->n_flows == 0; i++)
+    to[n++] = (struct candidate){.block = to[i].block, .spread = true};
   return n;
 }
 
@@ -359,7 +362,7 @@ static copse_status list_rounded(struct job *job, struct candidate *list, int *n
   for (int i = 0; i < n_all; i++)
     if (!is_finer(list[i].block, exact)) list[(*n)++] = list[i];
   for (int i = 0; i < *n; i++) {
-    COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, err));
+    COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, list[i].spread, err));
     COPSE_DO(added_by_cut(job, &list[i].more, err));
   }
   COPSE_SORT(list, *n, less_first);
@@ -370,13 +373,13 @@ static copse_status list_rounded(struct job *job, struct candidate *list, int *n
  * *m, the closest miss, where none does. */
 static copse_status round_shares(struct job *job, struct copse_msccl_program *p,
                                  struct copse_msccl_misfit *m, struct copse_err *err) {
-  struct candidate list[MOST_CANDIDATES];
+  struct candidate list[2 * MOST_CANDIDATES];
   struct copse_msccl_misfit miss;
   int n;
   *m = (struct copse_msccl_misfit){0};
   COPSE_DO(list_rounded(job, list, &n, err));
   for (int i = 0; i < n; i++) {
-    COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, err));
+    COPSE_DO(copse_chunks_cut(&job->cut, list[i].block, list[i].spread, err));
     copse_status status = search(job, p, &miss, err);
     if (status != COPSE_UNSUPPORTED) return status;
     if (is_closer(&miss, m)) *m = miss;
@@ -479,7 +482,7 @@ static copse_status cut(struct job *job, struct copse_err *err) {
                               COPSE_MSCCL_MAX_COUNT, err));
   if (block == 0) COPSE_DO(copse_chunks_exact(&job->cut, COPSE_MSCCL_MAX_CHUNKS, &block, err));
   if (block * job->cut.blocks <= COPSE_MSCCL_MAX_CHUNKS)
-    return copse_chunks_cut(&job->cut, (int)block, err);
+    return copse_chunks_cut(&job->cut, (int)block, false, err);
   if (job->options.chunks == 0) return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED,
                     "%d chunks of each of %d blocks are more than the %d that MSCCL numbers",
@@ -596,7 +599,7 @@ copse_status copse_msccl_least_blocks(const struct copse_schedule *schedule,
                                       const struct copse_msccl_options *options, int most,
                                       int *least_blocks, struct copse_err *err) {
   COPSE_AT_END(end_job) struct job job = {.schedule = schedule, .options = *options};
-  struct candidate list[MOST_CANDIDATES];
+  struct candidate list[2 * MOST_CANDIDATES];
   int n = 0;
   *least_blocks = 0;
   struct copse_err why = COPSE_ERR_INIT;
@@ -608,7 +611,7 @@ copse_status copse_msccl_least_blocks(const struct copse_schedule *schedule,
   if (job.cut.block > 0) COPSE_DO(spare_blocks(&job, err));
   if (job.options.chunks == 0) COPSE_DO(list_rounded(&job, list, &n, err));
   for (int i = 0; i < n; i++) {
-    COPSE_DO(copse_chunks_cut(&job.cut, list[i].block, err));
+    COPSE_DO(copse_chunks_cut(&job.cut, list[i].block, list[i].spread, err));
     COPSE_DO(spare_blocks(&job, err));
   }
   if (job.options.max_blocks < most) *least_blocks = job.options.max_blocks + 1;
@@ -643,15 +646,15 @@ copse_status copse_msccl_advise(const struct copse_schedule *schedule,
   if (options->channels > 0) COPSE_DO(try_other(schedule, &other, &is, &channels, &chunks, err));
   if (is) snprintf(advice, size, "--channels %d fits", channels);
   if (is) return COPSE_OK;
-  if (options->max_blocks > 0 && options->max_blocks < most)
-    COPSE_DO(copse_msccl_least_blocks(schedule, options, most, &blocks, err));
-  if (blocks > 0) snprintf(advice, size, "--workers %d fits", blocks);
-  if (blocks > 0) return COPSE_OK;
   other = *options;
   other.chunks = 0;
   if (options->chunks > 0) COPSE_DO(try_other(schedule, &other, &is, &channels, &chunks, err));
   if (is) snprintf(advice, size, "--chunks %d fits", chunks);
-  if (is || options->instances < 2) return COPSE_OK;
+  if (is) return COPSE_OK;
+  if (options->max_blocks > 0 && options->max_blocks < most)
+    COPSE_DO(copse_msccl_least_blocks(schedule, options, most, &blocks, err));
+  if (blocks > 0) snprintf(advice, size, "--workers %d fits", blocks);
+  if (blocks > 0 || options->instances < 2) return COPSE_OK;
   other = *options;
   other.instances = 1;
   COPSE_DO(try_other(schedule, &other, &is, &channels, &chunks, err));

@@ -606,7 +606,7 @@ static copse_status cut(struct job *j) {
         "for chunks of equal size; --chunks 64 rounds them%s",
         (long long)(block * j->cut.blocks),
         j->schedule->k > 1 ? ", or solve again with --k 1" : "");
-  COPSE_DO(copse_chunks_cut(&j->cut, (int)block, j->err));
+  COPSE_DO(copse_chunks_cut(&j->cut, (int)block, false, j->err));
   size_t n_runs = j->cut.n_runs, n_ranks = (size_t)j->schedule->n_ranks;
   COPSE_DO(COPSE_ARRAY(&j->arena, n_runs, j->block, j->err));
   COPSE_DO(COPSE_ARRAY(&j->arena, n_runs, j->slot, j->err));

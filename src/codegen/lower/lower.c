@@ -247,7 +247,12 @@ static copse_status fill_options(struct copse_lower_options *o, int least_worker
   if (o->max_bytes == 0) o->max_bytes = INT64_MAX;
   COPSE_DO(check_range("the largest message", o->max_bytes, 1, INT64_MAX, err));
   COPSE_DO(check_range("the smallest message", o->min_bytes, 0, o->max_bytes, err));
-  COPSE_DO(check_range("the number of workers", o->max_workers, least_workers, 1024, err));
+  if (o->max_workers >= 1 && o->max_workers < least_workers)
+    return copse_fail(err, COPSE_INVALID,
+                      "the number of workers must be from %d to 1024: both phases of an allreduce "
+                      "have workers of their own",
+                      least_workers);
+  COPSE_DO(check_range("the number of workers", o->max_workers, 1, 1024, err));
   if (o->instances != COPSE_LOWER_AUTO)
     COPSE_DO(
         check_range("the number of instances", o->instances, 1, COPSE_LOWER_MOST_INSTANCES, err));

@@ -239,6 +239,23 @@ START_TEST(high_trees_of_few_gpus_are_repaired_instead) {
 }
 END_TEST
 
+/* One tree for all 200 ranks is not found: 8 are, for the rotations of the torus alone. */
+START_TEST(fewer_rotations_serve_where_all_are_too_many) {
+  copse_test_write(
+      "torus.json",
+      "{\"format\": \"copse-cluster/1\", \"name\": \"torus\", \"host\": \"a100-host\", "
+      "\"hosts\": 25, \"fabric\": {\"type\": \"torus\", \"dims\": [5, 5], "
+      "\"bandwidth\": 25, \"link_bandwidth\": 100}}");
+  ck_assert_int_eq(run("@ solve %%/torus.json -c allgather --compact -o %%/t.json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "8 trees of base ranks"));
+  ck_assert_ptr_nonnull(strstr(result.out, "under 2 symmetries: 200 trees in all"));
+  ck_assert_int_eq(run("@ verify %%/t.json -t %%/torus.json"), 0);
+  ck_assert_int_eq(run("@ expand %%/t.json -o %%/listed.json"), 0);
+  ck_assert_int_eq(run("@ verify %%/listed.json -t %%/torus.json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, ": optimal"));
+}
+END_TEST
+
 /* A NIC of four at half speed: 4/8 M over 87.5 GB/s; none is left: 4/8 M over 75. */
 START_TEST(the_loss_is_told) {
   ck_assert_int_eq(
@@ -497,6 +514,7 @@ int main(void) {
   tcase_add_test(tests, bad_choices_are_one_line);
   tcase_add_loop_test(tests, what_is_left_is_that_of_the_written_topology, 0, 4);
   tcase_add_test(tests, high_trees_of_few_gpus_are_repaired_instead);
+  tcase_add_test(tests, fewer_rotations_serve_where_all_are_too_many);
   tcase_add_test(tests, the_loss_is_told);
   tcase_add_test(tests, the_order_of_faults_does_not_matter);
   tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);

@@ -222,10 +222,11 @@ static copse_status solve_phases(struct solving *b) {
   b->compact = b->orbit_trees && (b->options->compact || b->alike_only ||
                                   b->topology->n_ranks > COPSE_COMPACT_RANKS);
   COPSE_DO(solve_used_phases(b));
-  if (b->orbit_trees && !all_orbit_trees(b)) { /* all phases have base roots, or none has */
-    b->orbit_trees = b->compact = false;
+  while (b->orbit_trees && !all_orbit_trees(b)) { /* all phases have base roots, or none has */
+    if (!copse_symmetry_drop(&b->symmetry, b->topology->n_ranks, COPSE_MOST_BASES))
+      b->orbit_trees = b->compact = false;
     free_phases(b);
-    if (b->alike_only) return COPSE_OK;
+    if (b->alike_only && !b->orbit_trees) return COPSE_OK;
     COPSE_DO(solve_used_phases(b));
   }
   const struct phase *any = b->broadcast.used ? &b->broadcast : &b->reduce;
@@ -316,10 +317,11 @@ static copse_status set_bound(struct solving *b) {
   return phase_cut(b, reduce, &bound->reduce_cut, &bound->n_reduce_cut);
 }
 
-/* Whether shares other than equal ones may be faster. */
+/* Whether shares other than equal ones may be faster, and that is not known yet. */
 static bool may_differ(const struct solving *b) {
   const struct copse_solve_options *o = b->options;
-  return o->collective == COPSE_ALLREDUCE && o->k == 0 && o->tolerance.num == 0 && !o->equal_shares;
+  return o->collective == COPSE_ALLREDUCE && o->k == 0 && o->tolerance.num == 0 &&
+         !o->equal_shares && !b->alike_only;
 }
 
 /* Whether trees of unequal shares are made. */
@@ -551,7 +553,7 @@ static copse_status meet_tolerance(struct solving *b, const struct copse_solve_o
   COPSE_DO(copse_q_add(COPSE_Q_ONE, options->tolerance, &limit, b->err));
   COPSE_DO(copse_q_mul(limit, time, &limit, b->err));
   if (copse_q_cmp(b->schedule->time_per_GB, limit) <= 0) return COPSE_OK;
-  COPSE_DO(phase_time(&b->broadcast, &equal_shares, b->err)); /* phase after phase */
+  COPSE_DO(phase_time(&b->broadcast, &equal_shares, b->err));
   COPSE_DO(phase_time(b->mirrored ? &b->broadcast : &b->reduce, &time, b->err));
   COPSE_DO(copse_q_add(equal_shares, time, &equal_shares, b->err));
   COPSE_DO(copse_q_div(limit, equal_shares, &equal.tolerance, b->err));
@@ -708,13 +710,11 @@ static copse_status repair_together(const struct solving *like, const struct sol
 /* Where hosts are broken alike, as without the switch of a rail: trees of base roots, there sooner
  * than repaired ones, and lower. `bound`: whose symmetries are known. */
 static copse_status try_alike(const struct solving *like, const struct solving *bound,
-                              struct copse_schedule **out, bool *made,
-                              struct copse_solve_seconds *seconds) {
+                              struct copse_schedule **out, bool *made) {
   COPSE_AT_END(release) struct solving b = *like;
   int64_t n = b.topology->n_ranks, n_bases = n / bound->symmetry.n_products;
-  if (bound->symmetry.n == 0 || n_bases > COPSE_REPAIR_ALIKE_MOST / n) return COPSE_OK;
+  if (bound->symmetry.n == 0 || n_bases > COPSE_MOST_BASES / n) return COPSE_OK;
   b.alike_only = true;
-  b.seconds = seconds;
   COPSE_DO(start(&b));
   COPSE_DO(solve_phases(&b));
   *made = b.orbit_trees;
@@ -746,7 +746,7 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
   if (*out || (faster && lists_shares(&b))) return COPSE_OK;
   for (int turn = 0; turn < 2 && (!*out || copse_schedule_height(*out) > most); turn++) {
     bool repairs = (turn == 1) == (from == healthy), made = false;
-    if (!repairs) COPSE_DO(try_alike(like, &b, out, &alike, seconds));
+    if (!repairs) COPSE_DO(try_alike(like, &b, out, &alike));
     if (repairs) COPSE_DO(repair(&b, from, &made));
     if (made) take_lower(&b, out);
   }
@@ -768,8 +768,7 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
     near.tolerance = COPSE_Q_ZERO;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *repaired = NULL;
   bool high = false, early = may_repair(&like);
-  *out = NULL;
-  *seconds = (struct copse_solve_seconds){0};
+  *out = NULL, *seconds = (struct copse_solve_seconds){0};
   if (early) COPSE_DO(try_repair(&like, &repaired, &high, seconds));
   if (repaired && !high) {
     *out = repaired;

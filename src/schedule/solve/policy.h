@@ -103,6 +103,6 @@
 /* What healthy trees are cut into at rates below the optimum, so that what is left of links is a
  * small part of each. */
 #define COPSE_REPAIR_PIECES 120
-/* Base roots times ranks, where what is broken has symmetries of its own: up to so many its trees
- * are made by those, before a repair is tried. */
-#define COPSE_REPAIR_ALIKE_MOST (1 << 17)
+/* Base roots times ranks: up to so many trees are made by symmetries before a repair is tried, and
+ * with one rotation less where those of fewer base roots are not found. */
+#define COPSE_MOST_BASES (1 << 17)

@@ -39,6 +39,18 @@ void copse_symmetry_free(struct copse_symmetry *symmetry) {
   *symmetry = (struct copse_symmetry){.n_products = 1};
 }
 
+bool copse_symmetry_drop(struct copse_symmetry *symmetry, int n_ranks, int64_t most) {
+  if (symmetry->n < 2) return false;
+  struct copse_permutation *last = &symmetry->generators[symmetry->n - 1];
+  int n_products = symmetry->n_products / last->order;
+  if (n_ranks / n_products > most / n_ranks) return false;
+  symmetry->n_products = n_products;
+  symmetry->n--;
+  symmetry->n_others++;
+  last->order = 0;
+  return true;
+}
+
 static copse_status copy(struct copse_arena *arena, const int *from, int n, const int **out,
                          struct copse_err *err) {
   int *to;

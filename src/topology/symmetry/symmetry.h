@@ -21,6 +21,11 @@ struct copse_symmetry {
 };
 void copse_symmetry_free(struct copse_symmetry *symmetry);
 
+/* The last generator becomes one of the others, so that products leave more orbits apart. False,
+ * and nothing has changed, where it is the only one, or orbits * ranks would be more than `most`.
+ */
+bool copse_symmetry_drop(struct copse_symmetry *symmetry, int n_ranks, int64_t most);
+
 /* Whether `image` [n_nodes] is an automorphism, checked on every node and link: each node hit
  * once, ranks to ranks, switches that copy or reduce to such, links to links of equal bandwidth.
  * Latencies may differ. */

@@ -225,6 +225,8 @@ static const char *const near_cases[][2] = {
     {"solve topologies/dgx-a100.xml -c broadcast --root mlx5_0", "no GPU \"mlx5_0\""},
     {"topo topologies/dgx-h100.json --ids nic --draw t.svg", "--ids lists ids"},
     {"topo --list --matrix", "--list takes no topology"},
+    {"topo --list -o list.txt", "--list takes no topology"},
+    {"topo --list a100-x2", "--list takes no topology"},
 };
 
 START_TEST(ids_that_are_near_are_proposed) {

@@ -36,6 +36,7 @@ struct row {
 struct copse_candidate_times {
   struct row *rows;
   size_t n, capacity;
+  double work, most_work; /* done, and to begin nothing more after, in steps of the simulator */
 };
 
 /* Its row, made where there is none; NULL without memory. */
@@ -82,19 +83,17 @@ struct wishes {
   struct wish *list;
   struct copse_sim_question *questions;
   struct copse_sim_options *options;
-  struct copse_arena arena;
+  struct copse_arena *arena;
 };
 
 static copse_status begin_wishes(const struct copse_candidates *c, struct wishes *w,
                                  const double *bytes, int n, int most, struct copse_err *err) {
   for (int b = 0; b < n; b++)
     if (!row_of(c->times, bytes[b], err)) return copse_fail_nomem(err);
-  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)most, w->list, err));
-  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)most, w->questions, err));
-  return COPSE_ARRAY(&w->arena, (size_t)most, w->options, err);
+  COPSE_DO(COPSE_ARRAY(w->arena, (size_t)most, w->list, err));
+  COPSE_DO(COPSE_ARRAY(w->arena, (size_t)most, w->questions, err));
+  return COPSE_ARRAY(w->arena, (size_t)most, w->options, err);
 }
-
-static void end_wishes(struct wishes *w) { copse_arena_free(&w->arena); }
 
 /* Only what is not known yet. */
 static void wish_for(const struct copse_candidates *c, struct wishes *w, int candidate,
@@ -122,7 +121,9 @@ static copse_status fulfil(const struct copse_candidates *c, struct wishes *w,
   COPSE_DO(copse_simulate_all(c->topology, w->questions, w->n, err));
   for (; w->n > 0; w->n--) {
     const struct wish *it = &w->list[w->n - 1];
-    double us = w->questions[w->n - 1].result.us;
+    const struct copse_sim_question *q = &w->questions[w->n - 1];
+    double us = q->result.us, chunks = (double)q->result.chunks / (q->dag->n_transfers + 1);
+    c->times->work += STEPS_OF_PLAN(q->dag->n_ints) * chunks;
     *known_of(c, it->candidate, it->bytes) =
         (struct known){isinf(us) ? it->most_us : us, isinf(us), true};
   }
@@ -133,8 +134,6 @@ static copse_status fulfil(const struct copse_candidates *c, struct wishes *w,
 static bool is_for(const struct copse_candidates *c, int i, double bytes) {
   return c->list[i].most_bytes == 0 || bytes <= (double)c->list[i].most_bytes;
 }
-
-static int hops(const struct copse_candidates *c, int i) { return c->list[i].hops; }
 
 /* A candidate's time, to be compared with others' when one is taken. */
 static double cost(const struct copse_candidates *c, const double *us, int i) {
@@ -153,7 +152,7 @@ struct nearest {
  * be taken, be close to what is (_best, _lasting), or be the fastest. */
 static double limit_of(const struct copse_candidates *c, int i, const struct nearest *near,
                        double reach) {
-  int more = near->best < 0 ? -1 : hops(c, i) - hops(c, near->best);
+  int more = near->best < 0 ? -1 : c->list[i].hops - c->list[near->best].hops;
   if (more < 0) reach = fmax(reach, (1 + MODEL_ERROR) * (1 + CLOSE_TIME) * (1 + SAME_TIME));
   double most = near->least * fmax(reach, 1);
   if (more == 0) most = fmax(most, near->cost * (1 + CLOSE_TIME) * (1 + SAME_TIME));
@@ -198,12 +197,13 @@ static copse_status time_some(const struct copse_candidates *c, struct wishes *w
 static copse_status time_near(const struct copse_candidates *c, const double *bytes, int n,
                               double reach, double (*us)[COPSE_MAX_CANDIDATES],
                               struct copse_err *err) {
-  COPSE_AT_END(end_wishes) struct wishes w = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct wishes w = {.arena = &arena};
   struct nearest *near;
   int *guesses;
   COPSE_DO(begin_wishes(c, &w, bytes, n, n * c->n, err));
-  COPSE_DO(COPSE_ARRAY(&w.arena, (size_t)n, near, err));
-  COPSE_DO(COPSE_ARRAY(&w.arena, (size_t)n, guesses, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n, near, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n, guesses, err));
   for (int b = 0; b < n; b++) {
     near[b] = (struct nearest){INFINITY, -1, INFINITY};
     guesses[b] = guess_best(c->times, bytes[b]);
@@ -235,7 +235,8 @@ copse_status copse_candidates_time(const struct copse_candidates *c, const doubl
 /* However slow they are. */
 static copse_status time_these(const struct copse_candidates *c, const int *which, int n_which,
                                const double *bytes, int n, struct copse_err *err) {
-  COPSE_AT_END(end_wishes) struct wishes w = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct wishes w = {.arena = &arena};
   COPSE_DO(begin_wishes(c, &w, bytes, n, n * n_which, err));
   for (int i = 0; i < n_which * n; i++) wish_for(c, &w, which[i / n], bytes[i % n], INFINITY);
   return fulfil(c, &w, err);
@@ -278,10 +279,17 @@ copse_status copse_candidates_add(struct copse_candidates *c, struct copse_sched
   return predict_last(c, err);
 }
 
+/* Whether one that is there beats it, a large forest. */
+static bool is_beaten(const struct copse_candidates *c, const struct copse_schedule *schedule) {
+  int i = 0;
+  while (i < c->n && !copse_proposal_beats(c->list[i].schedule, schedule)) i++;
+  return i < c->n;
+}
+
 static copse_status take(void *context, struct copse_schedule *schedule, const char *name,
                          struct copse_err *err) {
   struct copse_candidates *c = context;
-  if (c->n == COPSE_MAX_CANDIDATES ||
+  if (c->n == COPSE_MAX_CANDIDATES || is_beaten(c, schedule) ||
       (strcmp(name, "equal shares") == 0 &&
        copse_q_eq(schedule->time_per_GB, c->list[0].schedule->time_per_GB))) {
     copse_schedule_free(schedule);
@@ -393,30 +401,13 @@ static copse_status list_fastest_first(const struct copse_candidates *c, double 
   return COPSE_OK;
 }
 
-/* "k=1, far first" of "1M: k=1, far first", which it began with. */
-static const char *without_size(const char *name) {
-  size_t digits = strspn(name, "0123456789");
-  bool sized = digits > 0 && strchr("KM", name[digits]) && strncmp(name + digits + 1, ": ", 2) == 0;
-  return sized ? name + digits + 3 : name;
-}
-
-/* The searches of all sizes as one, for people who look on. */
-struct searches {
-  const struct copse_progress *all;
-  char phase[40];
-  int64_t i, n;
-};
-
-static void report_part(void *ctx, const char *phase, int64_t done, int64_t total) {
-  const struct searches *s = ctx;
-  if (strcmp(phase, "search") != 0 || total <= 0) return; /* what a search solves is part of it */
-  copse_progress_report(s->all, s->phase, s->i * total + (done < total ? done : total),
-                        s->n * total);
-}
-
-static void tell_part(void *ctx, const char *text) {
-  const struct searches *s = ctx;
-  s->all->tried(s->all->ctx, text);
+static copse_status find_least(const struct copse_candidates *c, double bytes, double *us,
+                               struct copse_err *err) {
+  double times[1][COPSE_MAX_CANDIDATES];
+  COPSE_DO(copse_candidates_time(c, &bytes, 1, times, err));
+  *us = times[0][0];
+  for (int i = 1; i < c->n; i++) *us = fmin(*us, times[0][i]);
+  return COPSE_OK;
 }
 
 /* Whether the fastest takes, but for the model's error, no longer than the healthy one or the
@@ -425,21 +416,33 @@ static copse_status is_enough(const struct copse_candidates *c,
                               const struct copse_candidates *healthy, double bytes, bool *enough,
                               struct copse_err *err) {
   const struct copse_schedule *of = c->list[0].schedule;
-  const struct copse_bounds_question question = {.collective = of->collective,
-                                                 .root = of->root,
-                                                 .schedule = of,
-                                                 .alpha_us = c->predictions[0].sim.alpha_us};
-  double us[1][COPSE_MAX_CANDIDATES], bound_us;
-  struct nearest here, there;
+  const struct copse_bounds_question question = {of->collective, of->root, of,
+                                                 c->predictions[0].sim.alpha_us};
+  double here, there, bound_us;
   *enough = false;
   if (!healthy || healthy->n == 0) return COPSE_OK;
-  COPSE_DO(copse_candidates_time(c, &bytes, 1, us, err));
-  find_nearest(c, us[0], &here);
-  COPSE_DO(copse_candidates_time(healthy, &bytes, 1, us, err));
-  find_nearest(healthy, us[0], &there);
+  COPSE_DO(find_least(c, bytes, &here, err));
+  COPSE_DO(find_least(healthy, bytes, &there, err));
   COPSE_DO(copse_bounds_predict(c->topology, &question, &bytes, 1, &bound_us, err));
-  *enough = here.least <= fmax(there.least, bound_us) * (1 + MODEL_ERROR);
+  *enough = here <= fmax(there, bound_us) * (1 + MODEL_ERROR);
   return COPSE_OK;
+}
+
+/* As "64K: k=4"; not where it is large and, of chunks, no faster than what there was. */
+static copse_status add_found(struct copse_candidates *c, const struct copse_size_answer *found,
+                              uint64_t bytes, bool packets, struct copse_err *err) {
+  char name[COPSE_CANDIDATE_NAME], unit = bytes < 1 << 20 ? 'K' : 'M';
+  double least = INFINITY;
+  copse_status status = COPSE_OK;
+  if (!packets && copse_schedule_edges(found->schedule) > MOST_EDGES_ALIKE)
+    status = find_least(c, (double)bytes, &least, err);
+  if (status != COPSE_OK || found->us > least * (1 - CLOSE_TIME)) {
+    copse_schedule_free(found->schedule);
+    return status;
+  }
+  snprintf(name, sizeof name, "%" PRIu64 "%c: %s", bytes >> (unit == 'K' ? 10 : 20), unit,
+           copse_proposal_without_size(found->name));
+  return copse_candidates_add(c, found->schedule, name, &c->options.lower, err);
 }
 
 copse_status copse_candidates_search(struct copse_candidates *c,
@@ -449,13 +452,10 @@ copse_status copse_candidates_search(struct copse_candidates *c,
   static const uint64_t sizes[] = PLAN_SIZES;
   struct copse_predict_options packets = c->options;
   struct copse_solve_options solve = *options;
-  struct searches searches = {.all = options->progress, .n = sizeof sizes / sizeof *sizes};
-  const struct copse_progress progress = {
-      .report = report_part,
-      .ctx = &searches,
-      .tried = options->progress && options->progress->tried ? tell_part : NULL};
-  snprintf(searches.phase, sizeof searches.phase, "%s search",
-           copse_collective_name(options->collective));
+  struct copse_progress_parts searches;
+  const struct copse_progress progress = copse_progress_begin_parts(
+      &searches, options->progress, copse_collective_name(options->collective), "search",
+      sizeof sizes / sizeof *sizes);
   solve.progress = &progress;
   copse_predict_alpha(&packets, PACKET_HOP * packets.sim.alpha_us);
   if (c->topology->n_ranks == 1 || copse_prediction_is_coarse(&c->predictions[0])) return COPSE_OK;
@@ -466,21 +466,17 @@ copse_status copse_candidates_search(struct copse_candidates *c,
         .solve = &solve,
         .predict = sizes[i] <= most_packets ? &packets : &c->options,
         .bytes = (double)sizes[i],
-        .work = PLAN_WORK(c->topology->n_ranks),
+        .work = PLAN_WORK(c->topology->n_ranks) / (healthy ? 2 : 1), /* with what it found */
         .from = from,
         .n_from = c->n};
     struct copse_size_answer answer;
     struct copse_solve_seconds ignored;
-    char name[COPSE_CANDIDATE_NAME];
     bool enough;
     COPSE_DO(is_enough(c, healthy, question.bytes, &enough, err));
-    if (enough) continue;
+    if (enough || c->n == COPSE_MAX_CANDIDATES) continue;
     COPSE_DO(list_fastest_first(c, question.bytes, from, err));
     COPSE_DO(copse_solve_for_size(c->topology, &question, &answer, &ignored, err));
-    const char *unit = sizes[i] < 1 << 20 ? "K" : "M";
-    snprintf(name, sizeof name, "%" PRIu64 "%s: %s", sizes[i] >> (*unit == 'K' ? 10 : 20), unit,
-             without_size(answer.name));
-    COPSE_DO(take(c, answer.schedule, name, err));
+    COPSE_DO(add_found(c, &answer, sizes[i], sizes[i] <= most_packets, err));
   }
   return COPSE_OK;
 }
@@ -557,7 +553,7 @@ int copse_candidates_best(const struct copse_candidates *candidates, const doubl
   int best = -1;
   for (int i = 0; i < candidates->n; i++) least = fmin(least, cost(candidates, us, i));
   for (int i = 0; i < candidates->n; i++) {
-    int more = best >= 0 ? hops(candidates, i) - hops(candidates, best) : -1;
+    int more = best >= 0 ? candidates->list[i].hops - candidates->list[best].hops : -1;
     double at = cost(candidates, us, i);
     if (at > least * (1 + MODEL_ERROR) || more > 0) continue;
     if (more < 0 || at * (1 + SAME_TIME) < cost(candidates, us, best)) best = i;
@@ -569,7 +565,7 @@ int copse_candidates_best(const struct copse_candidates *candidates, const doubl
 static bool is_close(const struct copse_candidates *candidates, const double *us, int i) {
   int best = copse_candidates_best(candidates, us);
   return cost(candidates, us, i) <= cost(candidates, us, best) * (1 + CLOSE_TIME) &&
-         hops(candidates, i) <= hops(candidates, best);
+         candidates->list[i].hops <= candidates->list[best].hops;
 }
 
 int copse_candidates_lasting(const struct copse_candidates *candidates,
@@ -599,7 +595,7 @@ static void find_loss(const struct copse_candidates *c, const double *bytes,
     range->loss = loss;
     range->loss_bytes = (uint64_t)bytes[b];
     range->fastest = fastest;
-    range->fewer_hops = hops(c, fastest) - hops(c, range->candidate);
+    range->fewer_hops = c->list[fastest].hops - c->list[range->candidate].hops;
   }
 }
 
@@ -609,16 +605,18 @@ struct sizes {
   double bytes[MOST_SIZES], us[MOST_SIZES][COPSE_MAX_CANDIDATES];
 };
 
-/* Powers of two or COARSE_POWER, steps between if transfers are few, what comes where one ends. */
+/* Powers of two or COARSE_POWER, steps between if transfers are few, of long messages powers of
+ * four if they are many, what comes where one ends. */
 static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint64_t largest,
                        struct sizes *sizes) {
   double transfers = 0;
   for (int i = 0; i < c->n; i++) transfers += c->predictions[i].dag.n_transfers;
   uint64_t cuts = transfers > MOST_STEPPED ? 1 : STEPS_A_POWER, size = smallest, power = size, next;
-  const uint64_t times = copse_prediction_is_coarse(&c->predictions[0]) ? COARSE_POWER : 2;
+  uint64_t times = copse_prediction_is_coarse(&c->predictions[0]) ? COARSE_POWER : 2;
   for (; size <= largest && sizes->n < MOST_SIZES - 1; size = next) {
     bool ends = false;
     if (size == times * power) power = size;
+    if (transfers > MOST_IN_TWOS && power >= LONG_FROM && times < 4) times = 4;
     next = size + (times - 1) * power / cuts;
     for (int i = 0; i < c->n; i++) ends = ends || c->list[i].most_bytes == size;
     sizes->bytes[sizes->n++] = (double)size;
@@ -631,7 +629,7 @@ static double known_cost(const struct copse_candidates *c, int i, int other, dou
   const struct known *known = known_of(c, i, bytes);
   double least = copse_q_to_double(c->predictions[i].runs_per_GB) * bytes * 1e-3;
   double kept = c->list[i].kept ? 1 + KEPT_WORTH : 1, us = known->any ? known->us : least;
-  return us / kept * (hops(c, i) > hops(c, other) ? 1 + MODEL_ERROR : 1);
+  return us / kept * (c->list[i].hops > c->list[other].hops ? 1 + MODEL_ERROR : 1);
 }
 
 /* Between sizes `from` and `to`, at which candidates `before` and `after` are taken: where the
@@ -645,7 +643,8 @@ static copse_status find_border(const struct copse_candidates *c, int before, in
   double behind = first - second; /* of the first behind the second at `to`, ahead at `from` */
   double ahead = known_cost(c, after, before, from) - known_cost(c, before, after, from);
   if (!is_known(known_of(c, before, to), INFINITY)) first = INFINITY;
-  for (int turn = 0; to - from > fmax(1, to * BORDER_WIDTH) && first > second * (1 + BORDER_LOSS);
+  for (int turn = 0; c->times->work < c->times->most_work &&
+                     to - from > fmax(1, to * BORDER_WIDTH) && first > second * (1 + BORDER_LOSS);
        turn++) {
     double part = (ahead + second * BORDER_LOSS / 2) / (ahead + behind);
     double middle = from + (to - from) * (turn % 3 < 2 ? part : 0.5);
@@ -689,7 +688,7 @@ static int add_sizes(const struct copse_candidates *c, const struct copse_candid
                      const double *bytes, double (*us)[COPSE_MAX_CANDIDATES], int n,
                      struct sizes *sizes) {
   int added = 0;
-  for (int i = 0; i < n && sizes->n < MOST_SIZES; i++) {
+  for (int i = 0; i < n && sizes->n < MOST_SIZES && c->times->work < c->times->most_work; i++) {
     int at = 0;
     const struct copse_candidate_range *before = &ranges[i / 2];
     if (is_close(c, us[i], before[0].candidate) || is_close(c, us[i], before[1].candidate))
@@ -789,6 +788,7 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
   COPSE_DO(COPSE_ARRAY(&scratch, 1, sizes, err));
   list_sizes(candidates, smallest, largest, sizes);
   COPSE_DO(copse_candidates_time(candidates, sizes->bytes, sizes->n, sizes->us, err));
+  candidates->times->most_work = candidates->times->work + BORDER_WORK;
   for (int round = 0, added = 1; round < BORDER_ROUNDS && added > 0; round++) {
     COPSE_DO(make_ranges(candidates, sizes, ranges, n, err));
     COPSE_DO(time_ends(candidates, ranges, *n, bytes, us, err));

@@ -36,9 +36,10 @@ struct copse_candidates {
 };
 
 /*
- * All proposals of propose.h, which `solve --objective` begins with too; equal shares where they
- * are slower in the long run. Times are predicted as `predict` says; NULL: the defaults. Errors are
- * those of copse_propose. Free with copse_candidates_free in every case.
+ * All proposals of propose.h, which `solve --objective` begins with too, but for large forests that
+ * a smaller one beats (copse_proposal_beats); equal shares where they are slower in the long run.
+ * Times are predicted as `predict` says; NULL: the defaults. Errors are those of copse_propose.
+ * Free with copse_candidates_free in every case.
  */
 copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
@@ -72,6 +73,7 @@ copse_status copse_candidates_adopt(struct copse_candidates *candidates,
 
 /* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, from
  * those that are there, as "64K: k=4"; for at most so many bytes with what a hop of packets costs.
+ * With `healthy`, of which some are there, in half the work.
  * `healthy` (NULL: none) are those with nothing broken: there is no search for a size at which
  * one that is there takes MODEL_ERROR more at most than the fastest of them, or than the bound.
  * Nothing where the first is predicted coarsely: one schedule takes more than all of a search. */
@@ -138,13 +140,14 @@ struct copse_candidate_range {
 /*
  * Candidates for all message sizes, compared at the powers of two from `smallest` to `largest`
  * (powers of two themselves, smallest < largest), at three sizes between them where that is little
- * to simulate (fewer where it is much: policy.h), and a byte beyond where candidates end: each
- * range has one that is the best at those sizes or within CLOSE_TIME of it, in as few ranges as
- * there can be, since a range more is a plan more to load, and the times are a model's. Between two
- * sizes a range begins where its candidate becomes faster than the one before it, or with more hops
- * faster by MODEL_ERROR. Sizes beside such borders are compared too, so that no third one is much
- * faster there. The first range begins at 0, the last ends at INT64_MAX; neighbours have different
- * candidates.
+ * to simulate (fewer where it is much: policy.h), and a byte beyond where candidates end:
+ * each range has one that is the best at those sizes or within CLOSE_TIME of it, in as few ranges
+ * as there can be, since a range more is a plan more to load, and the times are a model's. Between
+ * two sizes a range begins where its candidate becomes faster than the one before it, or with more
+ * hops faster by MODEL_ERROR. Sizes beside such borders are compared too, so that no third one is
+ * much faster there; borders are looked for by so much work at most (policy.h), and then lie
+ * farther from where times meet. The first range begins at 0, the last ends at INT64_MAX;
+ * neighbours have different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,

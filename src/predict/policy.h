@@ -99,6 +99,14 @@
  * a third candidate. */
 #define BORDER_LOSS 0.0025
 #define BORDER_ROUNDS 6
+/* Work after which borders are looked for no more closely, and no more sizes beside them are
+ * compared: some 13 s. */
+#define BORDER_WORK 2e8
+/* Edges of trees from which on `copse plans` leaves a schedule out beside one of fewer edges that
+ * is as fast in the long run and no higher, and what a search finds that is not faster by
+ * CLOSE_TIME than what was there. An allreduce of azure-ndv5-x8 without a NIC took 166 CPU seconds
+ * with all of them and no limit for borders, 48 since. */
+#define MOST_EDGES_ALIKE (1 << 14)
 /* Sizes that are compared from a power of two to before the next, where all candidates together
  * have at most so many transfers: numbers of chunks change between powers of two, and times jump.
  * An allreduce of 2.8 MB on a random fabric took 9 % longer than another way; 'plans' takes a third
@@ -106,6 +114,10 @@
  * more transfers. */
 #define STEPS_A_POWER 4
 #define MOST_STEPPED 1e5
+/* With more transfers powers of two are compared up to here alone, then powers of four: a
+ * simulation of 154,000 transfers takes 1.5 s from 256 MiB on. */
+#define MOST_IN_TWOS 5e5
+#define LONG_FROM (16 << 20)
 #define MOST_SIZES (64 + 64 * STEPS_A_POWER) /* as many ends of candidates too */
 /* Where predictions are coarse (more than MOST_LOWERED transfers), sizes are so many times the one
  * before: a simulation takes a second. 1,024 GPUs on rails have two ranges, with each power of two

@@ -91,10 +91,7 @@ copse_status copse_predict_routes(const struct copse_topology *topology,
 
 /* Whether a plan of it is more than a prediction is worth. */
 static bool is_too_large(const struct copse_schedule *s) {
-  int64_t n = s->n_flows;
-  if (has_too_many_pairs(s->n_ranks)) return true;
-  for (int t = 0; t < s->n_trees; t++) n += s->trees[t].n_edges;
-  return n > MOST_LOWERED;
+  return has_too_many_pairs(s->n_ranks) || s->n_flows + copse_schedule_edges(s) > MOST_LOWERED;
 }
 
 static void free_plan(struct copse_plan **plan) { copse_plan_free(*plan); }

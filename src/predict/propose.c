@@ -427,6 +427,13 @@ copse_status copse_proposal_check(const struct copse_topology *topology,
                     "the %s schedule fails verification: %s", name, why.text);
 }
 
+bool copse_proposal_beats(const struct copse_schedule *a, const struct copse_schedule *b) {
+  int64_t edges = copse_schedule_edges(b);
+  return edges > MOST_EDGES_ALIKE && copse_schedule_edges(a) < edges &&
+         copse_q_cmp(a->time_per_GB, b->time_per_GB) <= 0 &&
+         copse_proposal_hops(a) <= copse_proposal_hops(b);
+}
+
 /* ---- of another topology ------------------------------------------------------------------ */
 
 struct mending {
@@ -694,6 +701,12 @@ void copse_proposal_name_add(char *name, size_t size, const char *done, int copi
   size_t n = strlen(name);
   if (!strstr(name, done)) n += (size_t)snprintf(name + n, size - n, ", %s", done);
   if (copies > 1 && n < size) snprintf(name + n, size - n, " x%d", copies);
+}
+
+const char *copse_proposal_without_size(const char *name) {
+  size_t digits = strspn(name, "0123456789");
+  bool sized = digits > 0 && strchr("KM", name[digits]) && strncmp(name + digits + 1, ": ", 2) == 0;
+  return sized ? name + digits + 3 : name;
 }
 
 static copse_status offer_baselines(struct proposing *g) {

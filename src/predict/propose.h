@@ -53,9 +53,14 @@ const char *copse_proposal_name(enum copse_baseline kind);
 /* Adds to a name what was done with the schedule, once, and in how many parts each tree is:
  * "k=1, far first x4, exchanged". */
 void copse_proposal_name_add(char *name, size_t size, const char *done, int copies);
+/* "k=1, far first" of "1M: k=1, far first", which a search began with. */
+const char *copse_proposal_without_size(const char *name);
 
 /* Hops from the first send to the last, those of both phases of an allreduce. */
 int copse_proposal_hops(const struct copse_schedule *schedule);
+/* Whether b has many edges (policy.h), and a fewer, takes no longer in the long run, and is no
+ * higher. */
+bool copse_proposal_beats(const struct copse_schedule *a, const struct copse_schedule *b);
 
 /* As it is, on the fabric's own routes where it crosses what is not there, its trees mended. */
 enum copse_proposal_way {

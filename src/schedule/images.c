@@ -547,6 +547,12 @@ static int trees_height(const struct copse_schedule *schedule, double *mean_heig
   return height;
 }
 
+int64_t copse_schedule_edges(const struct copse_schedule *schedule) {
+  int64_t n = 0;
+  for (int t = 0; t < schedule->n_trees; t++) n += schedule->trees[t].n_edges;
+  return n;
+}
+
 int copse_schedule_height(const struct copse_schedule *schedule) {
   double mean_height;
   return schedule->collective == COPSE_ALLTOALL ? flows_height(schedule)

@@ -311,6 +311,9 @@ copse_status copse_schedule_expand(struct copse_schedule *schedule,
 /* The paths of all flows that are listed. */
 int copse_schedule_paths(const struct copse_schedule *schedule);
 
+/* Of all trees. */
+int64_t copse_schedule_edges(const struct copse_schedule *schedule);
+
 /* Longest way in hops between ranks: from a root over all trees, or over all flows' paths. */
 int copse_schedule_height(const struct copse_schedule *schedule);
 

@@ -529,6 +529,42 @@ static struct copse_topology *fabric(const char *name) {
   return t;
 }
 
+/* So many trees of 64 ranks, all stars, or chains, that take so many s/GB. */
+static struct copse_schedule forest(const struct copse_schedule_edge *edges,
+                                    struct copse_schedule_tree *trees, int n, int64_t time) {
+  for (int t = 0; t < n; t++)
+    trees[t] = (struct copse_schedule_tree){
+        .phase = COPSE_PHASE_BROADCAST, .weight = {1, n}, .n_edges = 63, .edges = edges};
+  return (struct copse_schedule){.collective = COPSE_BROADCAST,
+                                 .n_ranks = 64,
+                                 .time_per_GB = {time, 100},
+                                 .trees = trees,
+                                 .n_trees = n};
+}
+
+START_TEST(large_forests_go_where_smaller_ones_do_as_well) {
+  struct copse_schedule_tree few[64], more[300];
+  struct copse_schedule_edge star[63], chain[63];
+  for (int i = 0; i < 63; i++) {
+    star[i] = (struct copse_schedule_edge){.src = 0, .dst = i + 1};
+    chain[i] = (struct copse_schedule_edge){.src = i, .dst = i + 1};
+  }
+  const struct copse_schedule small = forest(star, few, 64, 5);
+  struct copse_schedule large = forest(star, more, 300, 5);
+  ck_assert_int_eq(copse_schedule_edges(&large), 18900);
+  ck_assert(copse_proposal_beats(&small, &large));
+  ck_assert(!copse_proposal_beats(&large, &large));
+  ck_assert(!copse_proposal_beats(&large, &small));
+  large = forest(star, more, 300, 4); /* faster */
+  ck_assert(!copse_proposal_beats(&small, &large));
+  large = forest(star, more, 200, 5); /* not large */
+  ck_assert(!copse_proposal_beats(&small, &large));
+  const struct copse_schedule high = forest(chain, few, 64, 5);
+  large = forest(star, more, 300, 5);
+  ck_assert(!copse_proposal_beats(&high, &large));
+}
+END_TEST
+
 /* Of the plan that is written for a range, over routes found anew, in all steps. */
 static double plan_takes(const struct copse_candidates *c,
                          const struct copse_candidate_range *range, double bytes) {
@@ -618,6 +654,7 @@ int main(void) {
   tcase_add_test(tests, chunks_are_no_larger_for_the_sake_of_time);
   tcase_add_test(tests, a_plan_is_for_as_many_sizes_as_it_is_close_at);
   tcase_add_test(tests, a_loss_at_a_border_is_a_number);
+  tcase_add_test(tests, large_forests_go_where_smaller_ones_do_as_well);
   tcase_add_test(tests, no_search_where_little_is_lost);
   tcase_add_test(tests, ranges_of_times_that_jump_say_what_is_lost);
   tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);

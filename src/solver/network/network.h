@@ -2,6 +2,9 @@
  * Terminals must all receive every root's data; other nodes are relays that only forward. */
 #pragma once
 
+#include <stdio.h>
+#include <string.h>
+
 #include "base/graph.h"
 
 struct copse_net_link {
@@ -88,6 +91,37 @@ struct copse_progress {
 static inline void copse_progress_report(const struct copse_progress *progress, const char *phase,
                                          int64_t done, int64_t total) {
   if (progress && progress->report) progress->report(progress->ctx, phase, done, total);
+}
+
+/* Parts of like work [n], of which part i is at work, as one phase for people who look on: of a
+ * part's own phases the one that is named. */
+struct copse_progress_parts {
+  const struct copse_progress *all;
+  const char *of;
+  char phase[40];
+  int64_t i, n;
+};
+static inline void copse_progress_report_part(void *ctx, const char *phase, int64_t done,
+                                              int64_t total) {
+  const struct copse_progress_parts *p = (const struct copse_progress_parts *)ctx;
+  if (strcmp(phase, p->of) != 0 || total <= 0) return;
+  copse_progress_report(p->all, p->phase, p->i * total + (done < total ? done : total),
+                        p->n * total);
+}
+static inline void copse_progress_tell_part(void *ctx, const char *text) {
+  const struct copse_progress_parts *p = (const struct copse_progress_parts *)ctx;
+  p->all->tried(p->all->ctx, text);
+}
+/* What a part reports to, as "NAME OF". */
+static inline struct copse_progress copse_progress_begin_parts(struct copse_progress_parts *parts,
+                                                               const struct copse_progress *all,
+                                                               const char *name, const char *of,
+                                                               int64_t n) {
+  *parts = (struct copse_progress_parts){.all = all, .of = of, .n = n};
+  snprintf(parts->phase, sizeof parts->phase, "%s %s", name, of);
+  return (struct copse_progress){.report = copse_progress_report_part,
+                                 .ctx = parts,
+                                 .tried = all && all->tried ? copse_progress_tell_part : NULL};
 }
 
 /* ---- shortest ways from one node, exact in integers, fewest hops among equals --------------- */

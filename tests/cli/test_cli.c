@@ -1129,8 +1129,12 @@ START_TEST(what_does_not_fit_msccl_is_lowered_in_another_way) {
   ck_assert_int_eq(run("sed 's/switch:66@100/elsewhere/' %%/star-topology.json >%%/t.json && "
                        "@ solve %%/t.json -c allgather -o %%/star.json"),
                    0);
-  ck_assert_int_eq(run("@ lower %%/star.json --to msccl -o %%/none.xml"), 2);
-  ck_assert_ptr_nonnull(strstr(result.err, "or name its topology with -t"));
+  static const char *const limits[] = {"", "--chunks 4", "--channels 2", "--instances 2"};
+  for (int i = 0; i < 4; i++) { /* without the limit it does not fit either */
+    ck_assert_int_eq(run("@ lower %%/star.json --to msccl %s -o %%/none.xml", limits[i]), 2);
+    ck_assert_ptr_nonnull(strstr(result.err, "only a native plan (--to plan) has no such limit"));
+    ck_assert_ptr_nonnull(strstr(result.err, "or name its topology with -t"));
+  }
   ck_assert_int_eq(run("@ lower %%/star.json -t %%/t.json --to msccl -o %%/star.xml"), 0);
   ck_assert_int_eq(run("@ check %%/star.xml"), 0);
 }

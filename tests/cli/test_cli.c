@@ -1140,6 +1140,24 @@ START_TEST(what_does_not_fit_msccl_is_lowered_in_another_way) {
 }
 END_TEST
 
+/* 16384 tokens at 0.05 us and 20 us a part: 859.2 us in two parts, 879.2 in three. */
+START_TEST(overlap_takes_the_degrees_that_are_given) {
+  static const char *const wrong[] = {"", "0", "1:x", "4097"};
+  ck_assert_int_eq(run("@ solve --synthetic full:4@50 -c alltoall -o %%/o.json"), 0);
+  const char *job =
+      "@ simulate %/o.json --synthetic full:4@50 --overlap tokens=16384,compute=20:0.05,degrees=";
+  ck_assert_int_eq(run("%s3:2 --json", job), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\"compute_us\": 879.2"));
+  ck_assert_ptr_nonnull(strstr(result.out, "\"compute_us\": 859.2"));
+  ck_assert_ptr_null(strstr(result.out, "\"degree\": 1"));
+  ck_assert_ptr_null(strstr(result.out, "\"degree\": 4"));
+  for (int i = 0; i < 4; i++) {
+    ck_assert_int_eq(run("%s%s", job, wrong[i]), 2);
+    assert_one_line("degrees must be up to 64 integers from 1 to 4096");
+  }
+}
+END_TEST
+
 int main(void) {
   if (!mkdtemp(dir)) return EXIT_FAILURE;
   Suite *suite = suite_create("cli/cli");
@@ -1184,6 +1202,7 @@ int main(void) {
   if (COPSE_TEST_RESULTS) tcase_add_test(tc, what_does_not_fit_msccl_is_lowered_in_another_way);
   tcase_add_test(tc, the_down_that_is_missing_is_said);
   tcase_add_test(tc, bounds_that_are_not_reached_are_called_so);
+  tcase_add_test(tc, overlap_takes_the_degrees_that_are_given);
   suite_add_tcase(suite, tc);
   int status = copse_test_run(suite);
   char command[128];

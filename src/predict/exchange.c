@@ -305,7 +305,7 @@ static copse_status simulate(struct search *s, double most) {
   run->f = run->us = run->n_late = 0;
   for (int l = 0; l < s->topology->n_links; l++) s->free_us[l] = 0;
   COPSE_DO(begin(s));
-  double steps = STEPS_OF_EVENT(n_transfers(s));
+  double steps = STEPS_OF_EVENT(n_transfers(s), s->x->counts_more);
   while (!copse_sim_queue_is_empty(&s->queue)) {
     struct copse_sim_event e;
     s->work += steps;

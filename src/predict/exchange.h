@@ -26,6 +26,8 @@ struct copse_exchange {
   double beat_us;      /* of no use is what is not faster */
   double message_us;   /* trees are not cut so small that they take a link for less */
   bool fold;     /* the images of a tree may be taken to fare alike: then *us is about right */
+  bool
+      counts_more; /* an event counts as the time that few transfers of a root take it (policy.h) */
   uint64_t seed; /* another one tries other moves */
   double work;   /* stop after so much, in steps of the simulator: chunks times links */
 };

@@ -5,8 +5,7 @@
  *
  *   proposals --> orders, parts, chunks --> exchange, round by round --> the best
  *
- * Source of the orders: a list schedule goes by the longest way that is left (Hu, Parallel
- * sequencing and assembly line problems, 1961).
+ * Source of the orders: Hu, Parallel sequencing and assembly line problems, 1961.
  */
 #include "predict/sizes.h"
 
@@ -490,6 +489,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .pieces = pieces,
                              .fold = fold && !s->question->from, /* for plans fewer trees */
                              .most_transfers = most,
+                             .counts_more = !s->question->from, /* work of plans is less */
                              .work = work,
                              .seed = (uint64_t)seed + 1};
   struct variant v = *from;

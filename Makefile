@@ -124,13 +124,13 @@ CUDA_HOST := $(if $(CUDA_SRC),$(shell grep -LE '__global__|__device__|cudaLaunch
 # CUDA's first: one of them takes longest, and would be alone at the end.
 LIB_OBJ  := $(CUDA_OBJ) $(patsubst %.c,$(OBJ)/%.o,$(if $(HAVE_CUDA),$(filter-out src/runtime/gpu/gpu_none.c,$(LIB_SRC)),$(LIB_SRC)))
 # Code without threads and atomics, where TSan has nothing to see: its build takes the plain one's objects. So do both
-# sanitizers' of the tests' second computations, which ASan watches only by COPSE_TEST_ALL.
-ifneq ($(filter asan tsan,$(VARIANT)),)
+# sanitizers' of the tests' second computations. By COPSE_TEST_ALL both watch everything.
+ifneq ($(if $(filter-out 0,$(COPSE_TEST_ALL)),,$(filter asan tsan,$(VARIANT))),)
 PLAIN_SRC := $(if $(filter tsan,$(VARIANT)),$(filter-out $(wildcard src/predict/simulate*.c) src/predict/event_queue.c src/solver/network/%, \
   $(filter $(addprefix src/,nccl/% topology/% codegen/% verify/% schedule/% predict/% solver/%),$(LIB_SRC))))
-PLAIN_TEST_SRC := $(if $(and $(filter asan,$(VARIANT)),$(filter-out 0,$(COPSE_TEST_ALL))),,$(filter $(patsubst %,tests/support/%.c,fabric \
+PLAIN_TEST_SRC := $(filter $(patsubst %,tests/support/%.c,fabric \
   moe_driver msccl_model mutant oracle oracle_groups oracle_trees plain_simulation plan_algorithms plan_builder random random_topology \
-  rounds_backend sim_fabric symmetric_topology),$(TEST_LIB)))
+  rounds_backend sim_fabric symmetric_topology),$(TEST_LIB))
 PLAIN_OBJ := $(patsubst %.c,build/obj/%.o,$(PLAIN_SRC) $(PLAIN_TEST_SRC))
 LIB_OBJ  := $(filter-out $(PLAIN_SRC:%.c=$(OBJ)/%.o),$(LIB_OBJ)) $(PLAIN_SRC:%.c=build/obj/%.o)
 $(PLAIN_OBJ): VARIANT_FLAGS := -O2

@@ -186,9 +186,8 @@
  * beyond. */
 #define STEPS_OF_LOWERING 20
 #define STEPS_OF_PLAN(ints) ((double)(ints) * ((ints) < 1 << 14 ? 1 : 3))
-/* Of few transfers 0.6 for searches of plans, whose work was measured with it (PLAN_WORK); it is
- * 0.8 on processors of today, where a broadcast of 64 ranks took 11 s for one size in place of 8.
- */
+/* Of few transfers 0.6, with which the work of searches was measured; of one root and for one size
+ * 0.8, since a broadcast of 64 ranks took 11 s under load in place of 8. */
 #define STEPS_OF_EVENT(transfers, more) ((transfers) < 1 << 13 ? ((more) ? 0.8 : 0.6) : 1.1)
 
 /* The same for an alltoall: every pair has paths over every other rank. A run's dag is made anew,

@@ -489,7 +489,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .pieces = pieces,
                              .fold = fold && !s->question->from, /* for plans fewer trees */
                              .most_transfers = most,
-                             .counts_more = !s->question->from, /* work of plans is less */
+                             .counts_more = !s->question->from && o->root >= 0,
                              .work = work,
                              .seed = (uint64_t)seed + 1};
   struct variant v = *from;

@@ -479,6 +479,7 @@ copse_status copse_bound_state(const struct copse_topology *topology,
 const char *copse_gap_text(double us, double bound_us, char buffer[COPSE_GAP_TEXT]) {
   double percent = bound_us > 0 ? 100 * (us / bound_us - 1) : 0;
   if (bound_us <= 0) return "-";
-  snprintf(buffer, COPSE_GAP_TEXT, "%.*f %%", percent < 100 ? 1 : 0, percent < 0 ? 0 : percent);
+  if (percent < 0 && percent > -1e-6) percent = 0; /* by rounding alone; below that shows a fault */
+  snprintf(buffer, COPSE_GAP_TEXT, "%.*f %%", percent < 100 ? 1 : 0, percent);
   return buffer;
 }

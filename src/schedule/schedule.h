@@ -148,7 +148,7 @@ struct copse_schedule_cut copse_bound_main_cut(const struct copse_bound *bound);
  * ((s-1)^2 A(T-2c) + 2 (s-1) A(T-c) + A(T)) / s^2 is 2 (k - 1) M. A(T - x) is that sum over links
  * with parts that open x later. `times` are those of A(T), `later` of the others.
  * COPSE_BOUND_AT_ROUNDS: of an allreduce. With d, the least of a message from part to part: that
- * left side, and k - 1 times the same of T - d, is k (k - 1) M.
+ * left side and (k - 1) ((s-1) A(T-d-c) + A(T-d)) / s is k (k - 1) M.
  * COPSE_BOUND_AT_LENGTHS: an alltoall, by the lengths l of its COPSE_BOUND_LENGTHS; sum of
  * l_e b_e max(0, T - latency_e - before_e - after_e) is the sum of demand(i,j) * dist_l(i,j);
  * before_e and after_e: the least latency from a rank to the link and from it to a rank.

@@ -511,6 +511,8 @@ static void at_distances(struct at_checker *c, int rank, bool back, mpq_t *least
 static copse_status at_parts(struct at_checker *c) {
   const struct copse_topology *t = c->topology;
   for (int v = 0; v < t->n_nodes; v++) c->part[v] = c->at->n_parts > 0 ? -1 : t->nodes[v].rank;
+  if (c->at->n_parts == 0 && c->at->part_ranks > 1)
+    return refute(c, "\"bound_at\": \"part_ranks\" lacks \"parts\"");
   for (int i = 0; i < c->at->n_parts; i++) {
     int n_ranks = 0;
     for (int j = 0; j < c->at->parts[i].n_nodes; j++) {
@@ -567,6 +569,8 @@ static void at_messages(struct at_checker *c, mpq_t any, mpq_t cross) {
     if (from >= 0 && to >= 0 && from != to) at_lower(c, cross, here, c->after[dst]);
   }
   at_lower(c, cross, leaving, entering);
+  if (mpq_cmp(cross, any) < 0)
+    mpq_set(cross, any); /* it is of a rank that leaves, another enters */
 }
 
 /* What can come into parts, `copies` times, if what is in a part leaves `later`. */
@@ -598,22 +602,21 @@ static copse_status at_cross(struct at_checker *c, const struct copse_schedule_t
 static copse_status at_copies(struct at_checker *c, int n, const mpq_t any, const mpq_t cross) {
   bool both = c->schedule->collective == COPSE_ALLREDUCE,
        rounds = c->at->kind == COPSE_BOUND_AT_ROUNDS;
-  long s = c->at->part_ranks,
-       late[3] = {1, both ? 2 * (s - 1) : s - 1, both ? (s - 1) * (s - 1) : 0};
+  long s = c->at->part_ranks, sent_on = rounds ? (n - 1) * s : 0;
+  const long copies[] = {1, both ? 2 * (s - 1) : s - 1, both ? (s - 1) * (s - 1) : 0, sent_on,
+                         sent_on * (s - 1)};
   const struct copse_schedule_times *times = &c->at->times;
   int next = 0;
   COPSE_MPQ(later);
-  for (int round = 0; round <= rounds; round++) {
-    for (int i = 0; i < 3; i++) {
-      if (late[i] == 0) continue;
-      if (!times) return refute(c, "\"bound_at\": \"later\" lacks times");
-      mpq_set_si(later, i, 1);
-      mpq_mul(later, later, any);
-      if (round) mpq_add(later, later, cross);
-      COPSE_DO(at_cross(c, times, late[i] * (round ? n - 1 : 1), later));
-      times = next < c->at->n_later ? &c->at->later[next] : NULL;
-      next++;
-    }
+  for (int i = 0; i < 5; i++) {
+    if (copies[i] == 0) continue;
+    if (!times) return refute(c, "\"bound_at\": \"later\" lacks times");
+    mpq_set_si(later, i % 3, 1);
+    mpq_mul(later, later, any);
+    if (i >= 3) mpq_add(later, later, cross);
+    COPSE_DO(at_cross(c, times, copies[i], later));
+    times = next < c->at->n_later ? &c->at->later[next] : NULL;
+    next++;
   }
   mpq_set_si(c->due, (long)(rounds ? n : both ? 2 : 1) * (n - 1) * s * (both ? s : 1), 1);
   return times ? refute(c, "\"bound_at\": \"later\" has more times than count") : COPSE_OK;
@@ -715,10 +718,8 @@ copse_status copse_verify_bound_at(struct copse_verify_checker *all) {
   mpq_set_si(c.term, c.at->bytes, 1000); /* GB/s are 1000 bytes per us */
   mpq_canonicalize(c.term);
   mpq_mul(c.due, c.due, c.term);
-  /* of messages less is proof enough: files of before count some links for longer */
-  int much = mpq_cmp(c.sum, c.due);
-  bool messages = c.at->kind == COPSE_BOUND_AT_VOLUME;
-  if (mpq_sgn(c.due) > 0 && (much == 0 || (much < 0 && messages))) return COPSE_OK;
-  return refute(&c, "\"bound_at\": in the time that it states %s can cross than must",
-                much > 0 ? "more" : "less");
+  /* Less is proof enough: other ranks may be due at the end too, and files of before count some
+   * links for longer. */
+  if (mpq_sgn(c.due) > 0 && mpq_cmp(c.sum, c.due) <= 0) return COPSE_OK;
+  return refute(&c, "\"bound_at\": in the time that it states more can cross than must");
 }

@@ -43,7 +43,7 @@ struct copse_bounds {
   struct copse_q alpha_us;
   struct copse_timed_instance sides[2]; /* 1: turned around */
   int **levels, n_levels;               /* [n_nodes] parts by name: hosts, boards, pods */
-  struct volume volumes[2 + 2 * COPSE_BOUND_LEVELS];
+  struct volume volumes[2 + 4 * COPSE_BOUND_LEVELS]; /* levels of two kinds, each also in rounds */
   int n_volumes;
   int *asked, n_asked;         /* nodes of the ranks that stand for all */
   int64_t *demand, m;          /* alltoall; NULL: even */
@@ -76,20 +76,22 @@ struct copy {
   int64_t times, later;
 };
 
-#define MAX_COPIES 6
+#define MAX_COPIES 5
 
 /* docs/theory.md, "Parts of many ranks" and "Rounds"; verify/flows.c has the same order. */
 static int list_copies(const struct copse_bounds *b, struct volume *v, struct copy *copies) {
   bool both = b->collective == COPSE_ALLREDUCE;
   int64_t k = v->n_parts, s = v->part_ranks, any, cross;
   int64_t late[3] = {1, both ? 2 * (s - 1) : s - 1, both ? (s - 1) * (s - 1) : 0};
+  int64_t sent_on[2] = {v->rounds ? (k - 1) * s : 0, v->rounds ? (k - 1) * s * (s - 1) : 0};
   int n = 0;
   copse_timed_messages(&b->sides[b->collective == COPSE_REDUCE],
                        &b->sides[b->collective != COPSE_REDUCE], v->part, &any, &cross);
-  for (int round = 0; round <= v->rounds; round++)
-    for (int i = 0; i < 3; i++)
-      if (late[i] > 0)
-        copies[n++] = (struct copy){late[i] * (round ? k - 1 : 1), i * any + round * cross};
+  if (cross < any) cross = any; /* it is of a rank that leaves, another enters */
+  for (int i = 0; i < 3; i++)
+    if (late[i] > 0) copies[n++] = (struct copy){late[i], i * any};
+  for (int i = 0; i < 2; i++)
+    if (sent_on[i] > 0) copies[n++] = (struct copy){sent_on[i], cross + i * any};
   v->due = (v->rounds ? k : both ? 2 : 1) * (k - 1) * s * (both ? s : 1);
   return n;
 }

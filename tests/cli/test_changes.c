@@ -256,6 +256,19 @@ START_TEST(fewer_rotations_serve_where_all_are_too_many) {
 }
 END_TEST
 
+/* Shares that go together, where they are found, also where repaired trees are high. */
+START_TEST(a_compact_allreduce_is_as_fast) {
+#define RAILS "--synthetic 'hosts:12 gpus:8@300 nics:8@50 rails' --down h3.nic1"
+  char listed[256];
+  ck_assert_int_eq(run("@ solve " RAILS " -c allreduce"), 0);
+  snprintf(listed, sizeof listed, "%.*s", (int)strcspn(result.out, "\n"), result.out);
+  ck_assert_int_eq(run("@ solve " RAILS " -c allreduce --compact -o %%/c.json"), 0);
+  result.out[strcspn(result.out, "\n")] = '\0';
+  ck_assert_str_eq(result.out, listed);
+  ck_assert_int_eq(run("@ verify %%/c.json " RAILS), 0);
+}
+END_TEST
+
 /* A NIC of four at half speed: 4/8 M over 87.5 GB/s; none is left: 4/8 M over 75. */
 START_TEST(the_loss_is_told) {
   ck_assert_int_eq(
@@ -514,6 +527,7 @@ int main(void) {
   tcase_add_test(tests, bad_choices_are_one_line);
   tcase_add_loop_test(tests, what_is_left_is_that_of_the_written_topology, 0, 4);
   tcase_add_test(tests, high_trees_of_few_gpus_are_repaired_instead);
+  tcase_add_test(tests, a_compact_allreduce_is_as_fast);
   tcase_add_test(tests, fewer_rotations_serve_where_all_are_too_many);
   tcase_add_test(tests, the_loss_is_told);
   tcase_add_test(tests, the_order_of_faults_does_not_matter);

@@ -700,9 +700,8 @@ static copse_status repair_together(const struct solving *like, const struct sol
   begun = copse_clock_seconds();
   if (equal) COPSE_DO(try_shares(&b, &of, &shares, time, most, out));
   b.seconds->pack += copse_clock_seconds() - begun;
-  if (lists_shares(&b) || (*out && copse_schedule_height(*out) <= most)) return COPSE_OK;
-  copse_schedule_free(*out);
-  *out = NULL;
+  if (lists_shares(&b) || *out)
+    return COPSE_OK; /* high ones too: equal shares are slower by more */
   note_shares(&b, time, "trees of them were not found near the healthy ones");
   return COPSE_OK;
 }
@@ -742,7 +741,8 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
   COPSE_DO(solve_bound(&b));
   if (may_differ(&b)) COPSE_DO(repair_together(like, &b, from, most, out, &faster));
   /* of more ranks packing takes long, and is not lower */
-  *high = *out && copse_schedule_height(*out) > most && b.topology->n_ranks < COPSE_TRUST_FROM;
+  *high = *out && copse_schedule_height(*out) > most && b.topology->n_ranks < COPSE_TRUST_FROM &&
+          lists_shares(&b);
   if (*out || (faster && lists_shares(&b))) return COPSE_OK;
   for (int turn = 0; turn < 2 && (!*out || copse_schedule_height(*out) > most); turn++) {
     bool repairs = (turn == 1) == (from == healthy), made = false;

@@ -487,6 +487,7 @@ static copse_status pass_memory(struct copse_nccl_machine *m, int from, int to,
   COPSE_DO(copse_nccl_find_route(m, out ? cpu : nic, out ? nic : cpu, &at_nic, err));
   first = out ? at_gpu : at_nic;
   last = out ? at_nic : at_gpu;
+  route->n_first = first->n_hops;
   route->n_hops = first->n_hops + last->n_hops;
   COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)route->n_hops, route->hops, err));
   memcpy(route->hops, first->hops, (size_t)first->n_hops * sizeof *route->hops);
@@ -537,7 +538,7 @@ static void limit_p2c(const struct search *found, struct copse_nccl_route *route
 static copse_status make_route(struct copse_nccl_machine *m, int from, int to,
                                struct copse_nccl_route *route, struct copse_err *err) {
   int host = m->host_of_node[from] == m->host_of_node[to] ? m->host_of_node[from] : -1;
-  *route = (struct copse_nccl_route){COPSE_NCCL_PATH_LOC, {INT64_MAX, 1}, 0, NULL};
+  *route = (struct copse_nccl_route){COPSE_NCCL_PATH_LOC, {INT64_MAX, 1}, 0, 0, NULL};
   if (from == to) return COPSE_OK;
   struct search s = {m, from, to, host, COPSE_NCCL_PATH_SYS, false};
   if (search_by_kind(&s)) {

@@ -30,6 +30,7 @@ struct copse_nccl_route {
   enum copse_nccl_path type;
   struct copse_q width; /* GB/s of the narrowest link */
   int n_hops;
+  int n_first; /* hops to the host's memory, the first ones, where the way passes that; else 0 */
   struct copse_nccl_hop *hops;
 };
 

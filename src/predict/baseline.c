@@ -36,26 +36,59 @@ struct rings {
   int *times;                       /* [n] */
 };
 
-/* Appends a route's nodes but the first to a way. Of equal ways each channel takes another one. */
+/* Appends the nodes of a route's hops before the way's last node, back from it; stops where none
+ * leads there. Of equal ways each channel takes another one. */
+static void walk_back(const struct copse_topology *t, const struct copse_nccl_hop *hops, int n_hops,
+                      int turn, struct copse_baseline_way *way) {
+  for (;;) {
+    int n = 0, link = -1, at = way->nodes[way->n - 1];
+    for (int i = 0; i < n_hops; i++) n += t->links[hops[i].link].dst == at;
+    if (n == 0) break;
+    for (int i = 0, k = turn % n; i < n_hops && link < 0; i++)
+      if (t->links[hops[i].link].dst == at && k-- == 0) link = hops[i].link;
+    way->nodes[way->n++] = t->links[link].src;
+  }
+}
+
+/* Appends a route's nodes but the first to a way. What goes through a host's memory may come over
+ * one switch twice, so each part is walked for itself. */
 static void add_route(const struct copse_topology *t, const struct copse_nccl_route *route, int to,
                       int turn, struct copse_baseline_way *way) {
-  int first = way->n, at = to;
-  way->nodes[way->n++] = at;
-  for (;;) {
-    int n = 0, link = -1;
-    for (int i = 0; i < route->n_hops; i++) n += t->links[route->hops[i].link].dst == at;
-    if (n == 0) break;
-    for (int i = 0, k = turn % n; i < route->n_hops && link < 0; i++)
-      if (t->links[route->hops[i].link].dst == at && k-- == 0) link = route->hops[i].link;
-    at = t->links[link].src;
-    way->nodes[way->n++] = at;
-  }
+  int first = way->n;
+  way->nodes[way->n++] = to;
+  walk_back(t, route->hops + route->n_first, route->n_hops - route->n_first, turn, way);
+  walk_back(t, route->hops, route->n_first, turn, way);
   way->n--; /* what the way ended with before */
   for (int i = first, j = way->n - 1; i < j; i++, j--) {
     int node = way->nodes[i];
     way->nodes[i] = way->nodes[j];
     way->nodes[j] = node;
   }
+}
+
+/* Leaves out the loops: a schedule's path comes through every node once. */
+static int without_loops(int *nodes, int n) {
+  int kept = 0;
+  for (int i = 0; i < n; i++) {
+    int before = 0;
+    while (before < kept && nodes[before] != nodes[i]) before++;
+    nodes[before] = nodes[i];
+    kept = before + 1;
+  }
+  return kept;
+}
+
+/* A NIC cabled to one other host reaches a third one by no way but back over its own host's GPUs
+ * and another NIC: that is no ring of NCCL's. */
+static copse_status check_way(const struct copse_baseline_work *w, int out, int in,
+                              const struct copse_baseline_way *way) {
+  const struct copse_node *nodes = w->topology->nodes;
+  for (int i = 0; i < way->n; i++)
+    for (int j = 0; j < i; j++)
+      if (way->nodes[i] == way->nodes[j] && nodes[way->nodes[i]].rank >= 0)
+        return copse_fail(w->err, COPSE_UNSUPPORTED, "a ring from %s to %s would pass %s twice",
+                          nodes[out].id, nodes[in].id, nodes[way->nodes[i]].id);
+  return COPSE_OK;
 }
 
 /* From rank a over its NIC to rank b, as NCCL has it; between GPUs of one host the fabric's own. */
@@ -80,6 +113,8 @@ static copse_status find_way(struct copse_baseline_work *w, struct copse_nccl_ma
   add_route(t, routes[1], out_node, channel, way);
   add_route(t, routes[2], in_node, channel, way);
   add_route(t, routes[3], b_node, channel, way);
+  COPSE_DO(check_way(w, out_node, in_node, way));
+  if (!w->options->pass_on) way->n = without_loops(way->nodes, way->n);
   return COPSE_OK;
 }
 
@@ -159,8 +194,6 @@ static copse_status find_best(struct copse_baseline_work *w, struct rings *rings
   copse_status status = COPSE_OK;
   if (best->n_groups == 0) status = copse_nccl_best_find(w->topology, &options, best, &why);
   if (status != COPSE_OK) copse_nccl_best_free(best);
-  if (status == COPSE_INFEASIBLE)
-    status = COPSE_UNSUPPORTED; /* of NCCL's rings; ranks are joined */
   if (status != COPSE_OK) return copse_fail(w->err, status, "%s", why.text);
   if (best->ring.n == 0)
     return copse_fail(w->err, COPSE_UNSUPPORTED, "hosts of one GPU have no rings of their own");
@@ -168,12 +201,22 @@ static copse_status find_best(struct copse_baseline_work *w, struct rings *rings
   return join(w, best->graphs, best->n_hosts, rings);
 }
 
+/* Where NICs that a ring goes by aren't joined there is none; ranks may be. */
+static copse_status find_rings(struct copse_baseline_work *w, struct rings *rings) {
+  struct copse_err why = COPSE_ERR_INIT, *err = w->err;
+  w->err = &why;
+  copse_status status = w->options->nccl ? join(w, NULL, 1, rings) : find_best(w, rings);
+  w->err = err;
+  if (status == COPSE_INFEASIBLE) status = COPSE_UNSUPPORTED;
+  return status == COPSE_OK ? COPSE_OK : copse_fail(err, status, "%s", why.text);
+}
+
 static copse_status own_rings(struct copse_baseline_work *w) {
   struct rings rings = {0};
   int64_t ranks = w->topology->n_ranks, roots = w->options->root < 0 ? ranks : 1;
   if (ranks < 2)
     return copse_baseline_chains(w, &(struct copse_baseline_ring){(int[]){0}, NULL}, COPSE_Q_ONE);
-  COPSE_DO(w->options->nccl ? join(w, NULL, 1, &rings) : find_best(w, &rings));
+  COPSE_DO(find_rings(w, &rings));
   if (rings.n * roots * ranks > MOST_EDGES)
     return copse_fail(w->err, COPSE_UNSUPPORTED,
                       "%d rings of %d ranks are more than %d edges of trees", rings.n, (int)ranks,
@@ -457,18 +500,6 @@ static copse_status merge_shipments(struct copse_baseline_work *w) {
   }
   w->n_shipments = n;
   return COPSE_OK;
-}
-
-/* Leaves out the loops: a schedule's path comes through every node once. */
-static int without_loops(int *nodes, int n) {
-  int kept = 0;
-  for (int i = 0; i < n; i++) {
-    int before = 0;
-    while (before < kept && nodes[before] != nodes[i]) before++;
-    nodes[before] = nodes[i];
-    kept = before + 1;
-  }
-  return kept;
 }
 
 /* The routes between the stops, end to end. */

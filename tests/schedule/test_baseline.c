@@ -226,6 +226,106 @@ START_TEST(rings_use_every_nic) {
 }
 END_TEST
 
+/* Hosts of two GPUs, each GPU on an NVSwitch and all of its host's NICs; what cables join. */
+static struct copse_topology *make_cabled(int hosts, int nics_of_last, const char *cables) {
+  static const char link[] = "{\"src\": \"h%d.%s%d\", \"dst\": \"h%d.%s%d\", \"bandwidth\": %d},";
+  char nodes[1000] = "", links[4000] = "", json[6000];
+  int n = 0, m = 0;
+  for (int h = 0; h < hosts; h++) {
+    int nics = h + 1 < hosts ? 1 : nics_of_last;
+    n +=
+        snprintf(nodes + n, sizeof nodes - (size_t)n,
+                 "{\"id\": \"h%d.g0\", \"type\": \"gpu\"}, {\"id\": \"h%d.g1\", \"type\": \"gpu\"},"
+                 "{\"id\": \"h%d.sw0\", \"type\": \"nvswitch\"},",
+                 h, h, h);
+    for (int g = 0; g < 2; g++)
+      m += snprintf(links + m, sizeof links - (size_t)m, link, h, "g", g, h, "sw", 0, 100);
+    for (int i = 0; i < nics; i++) {
+      n += snprintf(nodes + n, sizeof nodes - (size_t)n,
+                    "{\"id\": \"h%d.n%d\", \"type\": \"nic\"},", h, i);
+      for (int g = 0; g < 2; g++)
+        if (nics == 1 || g == i)
+          m += snprintf(links + m, sizeof links - (size_t)m, link, h, "g", g, h, "n", i, 50);
+    }
+  }
+  nodes[n - 1] = '\0';
+  snprintf(json, sizeof json,
+           "{\"format\": \"copse-topology/1\", \"name\": \"cabled\", \"nodes\": [%s],"
+           "\"links\": [%s %s]}",
+           nodes, links, cables);
+  return copse_test_topology(json);
+}
+
+#define CABLE(a, b) "{\"src\": \"" a "\", \"dst\": \"" b "\", \"bandwidth\": 50}"
+
+/* NICs cabled to each other pass nothing on to a third host: there a ring is either broken, or
+ * comes back over GPUs that it has passed. Two hosts have rings, and three have all other
+ * baselines. */
+START_TEST(cables_between_nics_are_no_network) {
+  static const struct {
+    int hosts, nics_of_last;
+    const char *cables, *why;
+  } cases[] = {
+      {2, 1, CABLE("h0.n0", "h1.n0"), NULL},
+      {3, 1, CABLE("h0.n0", "h1.n0") "," CABLE("h1.n0", "h2.n0"), "can't be reached"},
+      {3, 2, CABLE("h0.n0", "h1.n0") "," CABLE("h1.n0", "h2.n0") "," CABLE("h2.n1", "h0.n0"),
+       "twice"},
+  };
+  struct copse_baseline_options options = options_of(all[_i], NULL);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct copse_topology *t = make_cabled(cases[i].hosts, cases[i].nics_of_last, cases[i].cables);
+    for (int pass_on = 0; pass_on < 2; pass_on++) {
+      struct copse_schedule *s = NULL;
+      struct copse_err err = COPSE_ERR_INIT;
+      options.pass_on = pass_on == 1;
+      copse_status status = copse_baseline_make(t, COPSE_BASELINE_RINGS, &options, &s, NULL, &err);
+      ck_assert_int_eq(status, cases[i].why ? COPSE_UNSUPPORTED : COPSE_OK);
+      if (cases[i].why) ck_assert_msg(strstr(err.text, cases[i].why), "%s", err.text);
+      copse_schedule_free(s);
+    }
+    options.pass_on = false;
+    ck_assert_int_eq(check_all(t, &options, "cabled"), cases[i].why ? 2 : 3);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
+/* NICs without GPUDirect RDMA: what leaves a host or comes in crosses the link from its PCIe switch
+ * to the CPU, 96 GB/s, so rings have 48 and 3/4 M takes 1/64 s. Trees need not go there. */
+START_TEST(rings_without_gpudirect_pass_the_cpu) {
+  char json[4000];
+  int n = snprintf(json, sizeof json,
+                   "{\"format\": \"copse-topology/1\", \"name\": \"plain\", \"nodes\": [");
+  for (int h = 0; h < 2; h++)
+    n +=
+        snprintf(json + n, sizeof json - (size_t)n,
+                 "{\"id\": \"h%d.g0\", \"type\": \"gpu\"}, {\"id\": \"h%d.g1\", \"type\": \"gpu\"},"
+                 "{\"id\": \"h%d.p\", \"type\": \"pcie\"}, {\"id\": \"h%d.c\", \"type\": \"cpu\"},"
+                 "{\"id\": \"h%d.n0\", \"type\": \"nic\", \"gdr\": false},",
+                 h, h, h, h, h);
+  n += snprintf(json + n, sizeof json - (size_t)n,
+                "{\"id\": \"leaf\", \"type\": \"switch\"}], \"links\": [");
+  for (int h = 0; h < 2; h++)
+    n += snprintf(json + n, sizeof json - (size_t)n,
+                  "{\"src\": \"h%d.g0\", \"dst\": \"h%d.p\", \"bandwidth\": 48},"
+                  "{\"src\": \"h%d.g1\", \"dst\": \"h%d.p\", \"bandwidth\": 48},"
+                  "{\"src\": \"h%d.g0\", \"dst\": \"h%d.g1\", \"bandwidth\": 100},"
+                  "{\"src\": \"h%d.p\", \"dst\": \"h%d.c\", \"bandwidth\": 96},"
+                  "{\"src\": \"h%d.n0\", \"dst\": \"h%d.p\", \"bandwidth\": 96},"
+                  "{\"src\": \"h%d.n0\", \"dst\": \"leaf\", \"bandwidth\": 96}%s",
+                  h, h, h, h, h, h, h, h, h, h, h, h == 0 ? "," : "]}");
+  struct copse_topology *t = copse_test_topology(json);
+  struct copse_baseline_options options = options_of(COPSE_ALLGATHER, NULL);
+  options.pass_on = true;
+  struct copse_schedule *s = make(t, COPSE_BASELINE_RINGS, &options, NULL);
+  ck_assert_str_eq(COPSE_Q_STRING(s->time_per_GB), "1/64");
+  copse_schedule_free(s);
+  options.pass_on = false;
+  ck_assert_int_eq(check_all(t, &options, "plain"), 3);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* NCCL's own rings on a machine of two sockets, from its dump: a ring crosses
  * each way over 10 GB/s, twice 7/8 M. */
 START_TEST(nccls_rings_come_from_a_dump) {
@@ -563,6 +663,8 @@ int main(void) {
   tcase_add_test(fabrics, a_bound_without_forwarding_binds_only_its_like);
   tcase_add_test(fabrics, times_are_those_of_the_textbook);
   tcase_add_test(fabrics, rings_use_every_nic);
+  tcase_add_loop_test(fabrics, cables_between_nics_are_no_network, 0, N_ALL - 1);
+  tcase_add_test(fabrics, rings_without_gpudirect_pass_the_cpu);
   tcase_add_test(fabrics, nccls_rings_come_from_a_dump);
   tcase_add_test(alltoall, pairwise_pays_for_every_round);
   tcase_add_test(alltoall, a_2dh_path_turns_at_the_receivers_place);

@@ -87,8 +87,13 @@ static void print_gap(const struct copse_schedule *s, const struct copse_topolog
 static void print_objective(const struct objective *objective) {
   const struct copse_size_answer *found = &objective->found;
   if (objective->bytes == 0) return;
-  printf("fastest of %d at %" PRIu64 " bytes: %s, in %d chunk%s, predicted %.6g us", found->n_tried,
-         objective->bytes, found->name, found->chunks, found->chunks == 1 ? "" : "s", found->us);
+  printf("fastest of %d at %" PRIu64 " bytes: %s, in ", found->n_tried, objective->bytes,
+         found->name);
+  if (found->chunks > 0)
+    printf("%d chunk%s", found->chunks, found->chunks == 1 ? "" : "s");
+  else
+    printf("chunks as by default");
+  printf(", predicted %.6g us", found->us);
   printf("; without --objective %.6g us\n", found->first_us);
   if (objective->routes_us > 0)
     printf(

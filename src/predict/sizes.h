@@ -33,7 +33,7 @@ struct copse_size_question {
 struct copse_size_answer {
   struct copse_schedule *schedule; /* verified, its `objective` set; released by the caller */
   char name[COPSE_SIZE_NAME];      /* of the candidate that it comes from: "k=4, far first" */
-  int chunks;
+  int chunks;                      /* 0: as by default (schedule/chunks.h) */
   double us;
   double fastest_us; /* of what was found, and its trees: more of them, or of hops */
   int fastest_trees;

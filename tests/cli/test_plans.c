@@ -104,6 +104,13 @@ START_TEST(short_and_long_messages_get_different_schedules) {
   json = parsed();
   ck_assert_ptr_null(cJSON_GetObjectItem(json, "objective"));
   cJSON_Delete(json);
+  /* one hop, where cutting gains nothing: the file has no objective, so chunks are the default's */
+  ck_assert_int_eq(run("@ solve --synthetic full:4@25 -c allreduce --objective 64M -o %%/one.json"),
+                   0);
+  ck_assert_ptr_nonnull(strstr(result.out, ": optimal, in chunks as by default, predicted "));
+  char *written = copse_test_read("one.json");
+  ck_assert_ptr_null(strstr(written, "objective"));
+  free(written);
 }
 END_TEST
 

@@ -1060,6 +1060,18 @@ START_TEST(fewer_chunks_are_named_before_more_workers) {
 }
 END_TEST
 
+/* What `simulate` has of f.xml for 1 GiB: s per GB. */
+static double program_time(const char *topology, const char *options) {
+  ck_assert_int_eq(
+      run("@ simulate %%/f.xml -t %s %s -b 1G -e 1G --no-baselines --json", topology, options), 0);
+  cJSON *report = parse_output();
+  const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(report, "rows"), 0);
+  double us =
+      cJSON_GetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times")->child, "time"));
+  cJSON_Delete(report);
+  return us * 1e-6 / 1.073741824;
+}
+
 /* A DGX-1's optimum makes detours that no MSCCL program makes: how much longer its messages take
  * over the routes of hardware is said, and is what `simulate` has of the file. Two hosts of A100
  * make none. */
@@ -1069,15 +1081,9 @@ START_TEST(detours_of_an_msccl_program_are_said) {
   const char *at = strstr(result.err, "it takes ");
   ck_assert_msg(at != NULL && strstr(at, " times as long") != NULL, "%s", result.err);
   double takes = atof(at + strlen("it takes "));
-  ck_assert_int_eq(run("@ simulate %%/f.xml -t dgx1-v100 -b 1G -e 1G -a 0 --no-baselines --json"),
-                   0);
-  cJSON *report = parse_output();
-  const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(report, "rows"), 0);
-  double us =
-      cJSON_GetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times")->child, "time"));
-  cJSON_Delete(report);
-  ck_assert_double_ge(us * 1e-6 / 1.073741824, takes * 0.999);
-  ck_assert_double_le(us * 1e-6 / 1.073741824, takes * 1.1);
+  double seconds = program_time("dgx1-v100", "-a 0");
+  ck_assert_double_ge(seconds, takes * 0.999);
+  ck_assert_double_le(seconds, takes * 1.1);
   ck_assert_int_eq(run("@ solve a100-x2 -c allgather -o %%/s.json"), 0);
   ck_assert_int_eq(run("@ lower %%/s.json --to msccl -t a100-x2 -o %%/f.xml"), 0);
   ck_assert_msg(strstr(result.err, "times as long") == NULL, "%s", result.err);
@@ -1094,14 +1100,7 @@ START_TEST(what_a_program_of_few_workers_costs_is_simulated) {
   const char *at = strstr(result.out, "\"simulated_percent\": ");
   ck_assert_msg(at != NULL, "%s", result.out);
   double slower = atof(at + strlen("\"simulated_percent\": "));
-  ck_assert_int_eq(run("@ simulate %%/f.xml -t mixed-a100-h100 -b 1G -e 1G --no-baselines --json"),
-                   0);
-  cJSON *report = parse_output();
-  const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(report, "rows"), 0);
-  double us =
-      cJSON_GetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times")->child, "time"));
-  cJSON_Delete(report);
-  double ratio = us * 1e-6 * given / 1.073741824;
+  double ratio = program_time("mixed-a100-h100", "") * given;
   ck_assert_double_eq_tol(1 + slower / 100, ratio, 0.01 * ratio);
   ck_assert_double_le(ratio, 4.2); /* rings: 5.2 */
   ck_assert_int_eq(run("@ lower %%/s.json --to msccl -w 8 -o %%/f.xml"), 0);

@@ -142,14 +142,13 @@ static copse_status find_parts(struct copse_bounds *b, const int *level, struct 
   return COPSE_OK;
 }
 
-static copse_status make_volume(struct copse_bounds *b, const int *level, const int64_t *release,
-                                bool rounds, struct copse_err *err) {
+/* The networks of the parts in v, of which nothing else is made. */
+static copse_status make_volume(struct copse_bounds *b, struct volume v, const int64_t *release,
+                                struct copse_err *err) {
   const struct copse_topology *t = b->topology;
-  struct volume v = {.of_ranks = !level, .rounds = rounds};
   struct copy copies[MAX_COPIES];
   bool fits = true;
-  COPSE_DO(find_parts(b, level, &v, err));
-  if (v.n_parts < (rounds ? 3 : 2)) return COPSE_OK; /* of two, rounds say no more */
+  if (v.n_parts < (v.rounds ? 3 : 2)) return COPSE_OK; /* of two, rounds say no more */
   int n = list_copies(b, &v, copies);
   size_t n_ends = (size_t)n * (size_t)t->n_nodes;
   COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)n * (size_t)t->n_links, v.links, err));
@@ -165,9 +164,13 @@ static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) 
   int64_t *release;
   if (!counts_messages(b)) return COPSE_OK;
   COPSE_DO(copse_timed_nearest(&b->sides[b->collective == COPSE_REDUCE], b->root, &release, err));
-  for (int l = -1; l < b->n_levels; l++)
-    for (int rounds = 0; rounds <= (b->collective == COPSE_ALLREDUCE); rounds++)
-      COPSE_DO(make_volume(b, l < 0 ? NULL : b->levels[l], release, rounds > 0, err));
+  for (int l = -1; l < b->n_levels; l++) {
+    struct volume v = {.of_ranks = l < 0};
+    COPSE_DO(find_parts(b, l < 0 ? NULL : b->levels[l], &v, err));
+    COPSE_DO(make_volume(b, v, release, err));
+    v.rounds = b->collective == COPSE_ALLREDUCE;
+    if (v.rounds) COPSE_DO(make_volume(b, v, release, err));
+  }
   return COPSE_OK;
 }
 
@@ -329,7 +332,6 @@ struct asking {
   int64_t *distance;    /* [2 n_ranks] scratch */
   struct copse_q floor; /* what an answer must exceed */
   bool *sends;          /* [n_ranks] the senders of the last one that did */
-  bool overflow;
   struct copse_arena arena;
   struct copse_err *err;
 };
@@ -363,10 +365,7 @@ static copse_status ask(struct asking *a, bool reversed, int rank, int64_t count
   if (status == COPSE_OK)
     status = copse_quickest_run(a->b->sides[reversed].quickest, a->from, a->n_from, a->to, a->n_to,
                                 amount, &a->floor, &time, a->fresh, NULL);
-  if (status == COPSE_OVERFLOW) {
-    a->overflow = true;
-    return COPSE_OK;
-  }
+  if (status == COPSE_OVERFLOW) return COPSE_OK;
   if (status == COPSE_INFEASIBLE)
     return copse_fail(a->err, status, "rank %d and another can't reach each other", rank);
   if (status != COPSE_OK || time.num == 0) return status;
@@ -617,7 +616,6 @@ static copse_status ask_volume(struct asking *a, const struct volume *v) {
   if (status == COPSE_OK)
     status = copse_quickest_run(v->quickest, v->from, v->n_from, v->to, v->n_to, amount, &a->time,
                                 &time, a->fresh, NULL);
-  if (status == COPSE_OVERFLOW) a->overflow = true;
   if (status != COPSE_OK || time.num == 0) return status == COPSE_NOMEM ? status : COPSE_OK;
   keep(a, time, about);
   a->volume = v;
@@ -653,10 +651,7 @@ static copse_status ask_lengths(struct asking *a) {
   if (status == COPSE_OK)
     status = copse_q_mul(time, (struct copse_q){b->sides[0].delay_scale, 1000}, &time, NULL);
   if (status == COPSE_OK) status = fill_windows(b, time, &time);
-  if (status != COPSE_OK)
-    a->overflow = true;
-  else if (copse_q_cmp(time, a->time) > 0)
-    keep(a, time, about);
+  if (status == COPSE_OK && copse_q_cmp(time, a->time) > 0) keep(a, time, about);
   return COPSE_OK;
 }
 

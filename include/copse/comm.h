@@ -92,9 +92,10 @@ typedef void *copse_stream;
  * All n_ranks communicators of a job in this process: comms[r] is rank r, on devices[r] (CUDA
  * ordinals; a device may occur several times) or all on the CPU where devices is NULL or all
  * COPSE_DEVICE_CPU. COPSE_INVALID for a mixture, COPSE_UNSUPPORTED where this build has no
- * CUDA, COPSE_DEVICE for what CUDA says, COPSE_NOMEM. On several GPUs peers write outputs: memory of
- * cudaMalloc, or all have access to it (cudaMemPoolSetAccess, cuMemSetAccess), or the collective is
- * COPSE_INVALID. GPUs without peer access are joined by page-locked host memory (docs/running.md).
+ * CUDA, COPSE_DEVICE for what CUDA says, COPSE_NOMEM. On several GPUs peers write outputs: memory
+ * of cudaMalloc, or all have access to it (cudaMemPoolSetAccess, cuMemSetAccess), or the collective
+ * is COPSE_INVALID. GPUs without peer access are joined by page-locked host memory
+ * (docs/running.md).
  */
 COPSE_API copse_status copse_comm_init_all(copse_comm **comms, int n_ranks,
                                            const int *devices) COPSE_CHECKED;
@@ -112,9 +113,9 @@ typedef struct copse_bootstrap {
 
 /*
  * One rank per process, all on GPUs of one host: they reach each other's memory by CUDA IPC, and
- * where two have no peer access shared page-locked memory (several hosts: copse_comm_init_nccl). Two
- * ranks may share a GPU only if the driver lets their kernels run at the same time.
- * Collective. The bootstrap is copied; its context must outlive the communicator.
+ * where two have no peer access shared page-locked memory (several hosts: copse_comm_init_nccl).
+ * Two ranks may share a GPU only if the driver lets their kernels run at the same time. Collective.
+ * The bootstrap is copied; its context must outlive the communicator.
  */
 COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int device,
                                             const copse_bootstrap *bootstrap) COPSE_CHECKED;
@@ -124,14 +125,14 @@ COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int 
  * already has; same ranks, same device. NCCL is found in the process, or by dlopen of
  * libnccl.so.2. Collective over the NCCL communicator, which must outlive this one.
  *
- * Ranks may be on several hosts, experimental: with COPSE_SEVERAL_HOSTS=1 at all ranks. Within a host
- * they reach each other's memory, between hosts data go by ncclSend and ncclRecv, ordered by the
- * call's stream, over an NCCL communicator of copse's own that has the same ranks.
- * Any plan is right wherever its ranks are. Low-latency plans save waits within a host only, and
- * for copse_all_to_all_v see there. A wait for a message of another host ends with COPSE_TIMEOUT
- * after twice the time limit, or a few seconds after copse_comm_abort, and with COPSE_DEVICE where
- * NCCL reports a failure. Calls over several hosts are not for between ncclGroupStart and
- * ncclGroupEnd, which would hold their messages back. Graphs with such calls are destroyed before
+ * Ranks may be on several hosts, experimental: with COPSE_SEVERAL_HOSTS=1 at all ranks. Within a
+ * host they reach each other's memory, between hosts data go by ncclSend and ncclRecv, ordered by
+ * the call's stream, over an NCCL communicator of copse's own that has the same ranks. Any plan is
+ * right wherever its ranks are. Low-latency plans save waits within a host only, and for
+ * copse_all_to_all_v see there. A wait for a message of another host ends with COPSE_TIMEOUT after
+ * twice the time limit, or a few seconds after copse_comm_abort, and with COPSE_DEVICE where NCCL
+ * reports a failure. Calls over several hosts are not for between ncclGroupStart and ncclGroupEnd,
+ * which would hold their messages back. Graphs with such calls are destroyed before
  * copse_comm_destroy, or else not launched any more; it waits for that 5 s at most.
  */
 COPSE_API copse_status copse_comm_init_nccl(copse_comm **comm, void *nccl_comm) COPSE_CHECKED;
@@ -148,8 +149,8 @@ COPSE_API copse_status copse_comm_destroy(copse_comm *comm);
 /*
  * Ends whatever runs or waits on this communicator and on those made with it in this process:
  * kernels leave, blocked calls return COPSE_ABORTED. Any thread may call it. The communicator
- * must still be destroyed. Over a wire the other processes hear of it from a call that it ends, or else
- * when it is destroyed: do that before waiting for them in another way.
+ * must still be destroyed. Over a wire the other processes hear of it from a call that it ends, or
+ * else when it is destroyed: do that before waiting for them in another way.
  */
 COPSE_API copse_status copse_comm_abort(copse_comm *comm);
 

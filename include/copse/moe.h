@@ -39,10 +39,10 @@
  * GPUs have exchanged. So whole blocks travel (copse_all_to_all_v), each as large as it might be.
  * With a capacity that is a little more than is needed, without one up to n_ranks times as much.
  * Where the configuration says exact_messages, dispatching copies the counts to the host and waits
- * for them: for what is in the stream before, the exchange of counts and nothing after it. Then only
- * rows that exist travel, in combining too, which doesn't wait. A wait can't be captured: with
- * exact_messages both are COPSE_UNSUPPORTED, with nothing enqueued, while one of their streams is in
- * a capture. Where ranks share a host, and on the CPU, exact_messages changes nothing.
+ * for them: for what is in the stream before, the exchange of counts and nothing after it. Then
+ * only rows that exist travel, in combining too, which doesn't wait. A wait can't be captured: with
+ * exact_messages both are COPSE_UNSUPPORTED, with nothing enqueued, while one of their streams is
+ * in a capture. Where ranks share a host, and on the CPU, exact_messages changes nothing.
  */
 #ifndef COPSE_MOE_H
 #define COPSE_MOE_H

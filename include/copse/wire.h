@@ -54,9 +54,9 @@ typedef struct copse_wire {
  * collective is checked against the others' calls (COPSE_REFUTED where they differ). A rank that
  * is dead, stopped or elsewhere is named, on every other rank, after the time of
  * copse_comm_set_timeout without progress (COPSE_TIMEOUT); a reason found by one rank is sent to
- * all. After an error the wire may still use the call's buffers, until it is called no more. copse's
- * progress is made within its calls: there is no thread of its own.
- * timeout_seconds: the same, from the start on; 0 is copse_comm_set_timeout's default.
+ * all. After an error the wire may still use the call's buffers, until it is called no more.
+ * copse's progress is made within its calls: there is no thread of its own. timeout_seconds: the
+ * same, from the start on; 0 is copse_comm_set_timeout's default.
  */
 COPSE_API copse_status copse_comm_init_wire(copse_comm **comm, const copse_wire *wire,
                                             double timeout_seconds) COPSE_CHECKED;

@@ -29,9 +29,9 @@ copse_status copse_file_write(const char *path, const void *data, size_t size,
 /* Whether a name ends so, and is more than that. */
 bool copse_file_ends_with(const char *name, const char *end);
 
-/* At the start of a program: a file that is opened never takes the number of standard input, output or
- * error where that is closed, whose use still fails; a file past the limit of the shell is an error
- * (EFBIG), not the end by SIGXFSZ, so that nothing half made stays. */
+/* At the start of a program: a file that is opened never takes the number of standard input, output
+ * or error where that is closed, whose use still fails; a file past the limit of the shell is an
+ * error (EFBIG), not the end by SIGXFSZ, so that nothing half made stays. */
 void copse_file_begin(void);
 
 /* SIGINT, SIGTERM and SIGHUP, 0 behind them: they wait in this thread until they are released, so

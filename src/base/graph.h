@@ -1,6 +1,7 @@
 /* What graph algorithms share: disjoint sets, queues of nodes, an index from nodes to links,
- * permutations, and a map from keys to indices. Nodes, links and members are ints from 0 on. Arrays come from the caller's arena,
- * so that a function that returns frees all of its scratch memory at once. */
+ * permutations, and a map from keys to indices. Nodes, links and members are ints from 0 on. Arrays
+ * come from the caller's arena, so that a function that returns frees all of its scratch memory at
+ * once. */
 #pragma once
 
 #include "base/memory.h"

@@ -179,7 +179,8 @@ copse_status copse_cli_set_begin(const char *output, const char *suffix, struct 
 copse_status copse_cli_set_add(struct copse_cli_set *set, const char *name, const void *data,
                                size_t size, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_cli_set_place(struct copse_cli_set *set, struct copse_err *err) COPSE_CHECKED;
-/* In every case; files that were not put in place are removed, as they are by SIGINT, SIGTERM, SIGHUP. */
+/* In every case; files that were not put in place are removed, as they are by SIGINT, SIGTERM,
+ * SIGHUP. */
 void copse_cli_set_end(struct copse_cli_set *set);
 /* Whole or not at all, as copse_file_write. */
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,

@@ -71,8 +71,8 @@ static copse_status load_given(const struct options *o, struct copse_cli_work *w
   COPSE_DO(copse_topology_sha256(w->topology, sha256, &w->err));
   if (strcmp(sha256, s->topology_sha256) == 0) return COPSE_OK;
   copse_note(&copse_cli_notes, "%s; its routes are those of the one given",
-             copse_cli_other_topology(&o->topology, o->input, s->topology_name,
-                                      s->topology_sha256, w->topology, (char[COPSE_CLI_OTHER_TEXT]){0}));
+             copse_cli_other_topology(&o->topology, o->input, s->topology_name, s->topology_sha256,
+                                      w->topology, (char[COPSE_CLI_OTHER_TEXT]){0}));
   return COPSE_OK;
 }
 
@@ -489,8 +489,7 @@ static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w
  * Measured: 1.0 to 1.4 times the peak for rings, tori and rails of 64 to 1,024 ranks. */
 enum { HOP_BYTES = 550, LINK_BYTES = 64 };
 
-/* COPSE_NOMEM, before anything is made, where the plan of all flows would take more memory than
- * there is. */
+/* COPSE_NOMEM, before anything is made, where memory does not suffice for the plan of all flows. */
 static copse_status check_room(struct copse_cli_work *w) {
   const struct copse_schedule *s = w->schedule;
   uint64_t images = (uint64_t)copse_schedule_images(s), bytes = 0;
@@ -527,11 +526,12 @@ static copse_status check_size(const struct options *o, struct copse_cli_work *w
       !__builtin_mul_overflow(least, copse_schedule_images(s), &least) &&
       least <= (int64_t)COPSE_FILE_MAX_BYTES)
     return COPSE_OK;
+  const long long trees = s->n_trees * (long long)copse_schedule_images(s);
   return copse_fail_at(&w->err, COPSE_UNSUPPORTED, w->place, 0,
-                       "the plan of %llu trees of %d ranks takes over %lld MiB, and a plan's file at "
-                       "most %lld; a schedule of fewer ranks would do",
-                       (unsigned long long)s->n_trees * (uint64_t)copse_schedule_images(s), s->n_ranks,
-                       (long long)(least >> 20), (long long)(COPSE_FILE_MAX_BYTES >> 20));
+                       "the plan of %lld trees of %d ranks takes over %lld MiB, and a plan's file "
+                       "at most %lld; a schedule of fewer ranks would do",
+                       trees, s->n_ranks, (long long)(least >> 20),
+                       (long long)(COPSE_FILE_MAX_BYTES >> 20));
 }
 
 static copse_status lower(void *options, struct copse_cli_work *w) {

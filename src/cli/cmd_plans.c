@@ -119,8 +119,8 @@ static copse_status read_all_old(struct job *j) {
   return COPSE_OK;
 }
 
-static bool has_part(const struct old_plan *like, uint8_t (*parts)[COPSE_SHA256_BYTES], uint32_t r) {
-  return like && memcmp(like->parts[r], parts[r], sizeof parts[r]) == 0;
+static bool has_part(const struct old_plan *it, uint8_t (*parts)[COPSE_SHA256_BYTES], uint32_t r) {
+  return it && memcmp(it->parts[r], parts[r], sizeof parts[r]) == 0;
 }
 
 /* The old plan in which most ranks do the same, and how many; NULL: none is of so many ranks. */
@@ -179,13 +179,14 @@ static copse_status compare_parts(struct job *j, const struct copse_plan *plan, 
   if (like && same == 0)
     copse_text_add(&j->changes, " must load it\n");
   else if (like)
-    copse_text_add(&j->changes, " must load it, %u of %u do as in the old %s\n", same, n, like->name);
+    copse_text_add(&j->changes, " must load it, %u of %u do as in the old %s\n", same, n,
+                   like->name);
   else
     copse_text_add(&j->changes, " must load it, there was none for %u ranks\n", n);
   return COPSE_OK;
 }
 
-/* ---- names ------------------------------------------------------------------------------- */
+/* ---- one plan ---------------------------------------------------------------------------- */
 
 /* "broadcast 4", "allreduce" */
 static const char *label_of(const struct copse_schedule *s, char text[40]) {
@@ -203,44 +204,43 @@ static const char *stem_of(const struct job *j, const struct copse_schedule *s, 
   return text;
 }
 
-/* ---- one plan ---------------------------------------------------------------------------- */
-
 /* Lowers, proves and writes one plan for the sizes of `range`. */
-static copse_status write_plan(struct job *j, const struct copse_candidate_range *range, const char *name) {
+static copse_status write_plan(struct job *j, const struct copse_candidate_range *range,
+                               const char *name) {
   const struct copse_candidate *candidate = &j->candidates.list[range->candidate];
   struct copse_lower_options options = candidate->lower;
   struct copse_proof_report report;
   struct copse_err why = COPSE_ERR_INIT;
   struct copse_plan *plan = NULL;
-  char *bytes = NULL;
+  COPSE_AT_END(copse_free_at) char *bytes = NULL;
   size_t size;
   copse_status status;
   options.min_bytes = (int64_t)range->min_bytes;
   options.max_bytes = (int64_t)range->max_bytes;
   COPSE_TRY(copse_lower_schedule(candidate->schedule, &options, &plan, j->err));
-  COPSE_TRY(copse_cli_own(copse_prove_plan(plan, name, &report, &why), "a plan of ours fails its proof", &why, j->err));
+  COPSE_TRY(copse_cli_own(copse_prove_plan(plan, name, &report, &why),
+                          "a plan of ours fails its proof", &why, j->err));
   COPSE_TRY(copse_plan_encode(plan, &bytes, &size, j->err));
   COPSE_TRY(copse_cli_set_add(&j->set, name, bytes, size, j->err));
   COPSE_TRY(compare_parts(j, plan, name));
   j->n_plans++;
 out:
-  free(bytes);
   copse_plan_free(plan);
   return status;
 }
 
-static copse_status write_schedule(struct job *j, const struct copse_schedule *schedule, const char *name) {
-  char *text = NULL;
+static copse_status write_schedule(struct job *j, const struct copse_schedule *schedule,
+                                   const char *name) {
+  COPSE_AT_END(copse_free_at) char *text = NULL;
   size_t size;
-  copse_status status = copse_schedule_to_json(schedule, &text, &size, j->err);
-  if (status == COPSE_OK) status = copse_cli_set_add(&j->set, name, text, size, j->err);
-  free(text);
-  return status;
+  COPSE_DO(copse_schedule_to_json(schedule, &text, &size, j->err));
+  return copse_cli_set_add(&j->set, name, text, size, j->err);
 }
 
 /* ---- the table and the index -------------------------------------------------------------- */
 
-static const char *most_of(const struct copse_candidate_range *range, const char *any, char text[24]) {
+static const char *most_of(const struct copse_candidate_range *range, const char *any,
+                           char text[24]) {
   if (range->max_bytes == INT64_MAX) return any;
   snprintf(text, 24, "%" PRIu64, range->max_bytes);
   return text;
@@ -267,7 +267,8 @@ static void add_to_table(struct job *j, const struct copse_candidate_range *rang
 
 static void add_slower(struct job *j, const struct copse_candidate_range *range, double part,
                        uint64_t bytes, const char *than) {
-  copse_text_add(&j->losses, "%s from %" PRIu64 " bytes: up to %.1f %% slower (at %" PRIu64 " bytes) than %s",
+  copse_text_add(&j->losses,
+                 "%s from %" PRIu64 " bytes: up to %.1f %% slower (at %" PRIu64 " bytes) than %s",
                  label_of(j->candidates.list[range->candidate].schedule, (char[40]){0}),
                  range->min_bytes, 100 * part, bytes, than);
 }
@@ -281,7 +282,8 @@ static void add_losses(struct job *j, const struct copse_candidate_range *range,
     if (list[range->candidate].kept && !list[range->fastest].kept)
       copse_text_add(&j->losses, ", for being kept\n");
     else if (range->fewer_hops > 0 && range->loss <= (1 + MODEL_ERROR) * (1 + CLOSE_TIME) - 1)
-      copse_text_add(&j->losses, ", for %d hop%s less\n", range->fewer_hops, range->fewer_hops == 1 ? "" : "s");
+      copse_text_add(&j->losses, ", for %d hop%s less\n", range->fewer_hops,
+                     range->fewer_hops == 1 ? "" : "s");
     else
       copse_text_add(&j->losses, ", for a plan less or as times jump at a border\n");
   }
@@ -398,16 +400,16 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
 }
 
 /* From which bytes on a range's candidate is slower than candidate `by`; false: not at its last. */
-static copse_status find_switch(const struct job *j, int by, const struct copse_candidate_range *range,
-                                uint64_t *from, bool *found, struct copse_err *err) {
+static copse_status find_switch(struct job *j, int by, const struct copse_candidate_range *range,
+                                uint64_t *from, bool *found) {
   const struct copse_candidates *c = &j->candidates;
   *found = false;
   for (uint64_t size = LARGEST; size >= SMALLEST; size /= 2) {
     const double bytes = (double)size;
     double us[2];
     if (size > range->max_bytes || size < range->min_bytes) continue;
-    COPSE_DO(copse_candidates_time_of(c, by, &bytes, 1, &us[0], err));
-    COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, &us[1], err));
+    COPSE_DO(copse_candidates_time_of(c, by, &bytes, 1, &us[0], j->err));
+    COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, &us[1], j->err));
     if (us[0] >= us[1]) return COPSE_OK;
     *found = true;
     *from = size / 2 < range->min_bytes || size == SMALLEST ? range->min_bytes : size;
@@ -415,8 +417,8 @@ static copse_status find_switch(const struct job *j, int by, const struct copse_
   return COPSE_OK;
 }
 
-/* Adds ranges of plans for switches that copy and add, where they are faster: within the ranges [*n] of
- * the others, which serve jobs that can't use the switch. */
+/* Adds ranges of plans for switches that copy and add, where they are faster: within the ranges
+ * [*n] of the others, which serve jobs that can't use the switch. */
 static copse_status add_switched(struct job *j, const struct copse_solve_options *options,
                                  struct copse_candidate_range *ranges, int *n) {
   bool found = false;
@@ -426,7 +428,7 @@ static copse_status add_switched(struct job *j, const struct copse_solve_options
     bool faster = false;
     *it = (struct copse_candidate_range){.max_bytes = ranges[i].max_bytes,
                                          .candidate = j->candidates.n - 1};
-    COPSE_DO(find_switch(j, it->candidate, &ranges[i], &it->min_bytes, &faster, j->err));
+    COPSE_DO(find_switch(j, it->candidate, &ranges[i], &it->min_bytes, &faster));
     it->fastest = it->candidate;
     *n += faster;
   }
@@ -440,9 +442,10 @@ static copse_status say_candidates(const struct job *j) {
   for (int i = 0; i < j->candidates.n && copse_cli_asked.verbose; i++) {
     COPSE_DO(copse_candidates_time_of(&j->candidates, i, bytes, 3, us, j->err));
     if (j->candidates.list[i].most_bytes > 0) us[1] = us[2] = INFINITY;
-    copse_cli_say("%s by %s: %s us at 4 KiB, %s at 1 MiB, %s at 1 GiB (null: not for so many bytes)",
-                  label_of(j->candidates.list[i].schedule, (char[40]){0}), j->candidates.list[i].name,
-                  COPSE_CLI_NUMBER(us[0]), COPSE_CLI_NUMBER(us[1]), COPSE_CLI_NUMBER(us[2]));
+    copse_cli_say(
+        "%s by %s: %s us at 4 KiB, %s at 1 MiB, %s at 1 GiB (null: not for so many bytes)",
+        label_of(j->candidates.list[i].schedule, (char[40]){0}), j->candidates.list[i].name,
+        COPSE_CLI_NUMBER(us[0]), COPSE_CLI_NUMBER(us[1]), COPSE_CLI_NUMBER(us[2]));
   }
   return COPSE_OK;
 }
@@ -457,51 +460,33 @@ static int root_now(const struct job *j, const struct copse_plan_header *old) {
 
 /* ---- what the job has, as schedules ------------------------------------------------------- */
 
-/* Refuses what was made for another cluster: neither this one nor it with parts down. */
-static copse_status check_made_for(const struct job *j, const char *file,
-                                   const struct copse_schedule *s) {
-  const char *name = s->topology_name ? s->topology_name : "none";
-  size_t length = strlen(j->whole->name);
-  if (strncmp(name, j->whole->name, length) == 0 && strncmp(name + length, " with", 5) == 0)
-    return COPSE_OK; /* "rack without h0.nic3", "rack with h0.nic3 at 50%" */
-  char sha256[COPSE_SHA256_HEX];
-  COPSE_DO(copse_topology_sha256(j->whole, sha256, j->err));
-  if (strcmp(s->topology_sha256, sha256) == 0) return COPSE_OK;
-  return copse_fail_at(j->err, COPSE_BAD_INPUT, file, 0,
-                       "was made for another topology (%.100s) than this %.100s: leave out --keep "
-                       "to make new plans",
-                       name, j->whole->name);
-}
-
 /* Adds an old plan, as it was lowered from its schedule, to `healthy`, where that can be told. */
 static copse_status take_before(struct job *j, const struct old_plan *old, bool *foreign) {
   struct copse_candidates *h = &j->healthy;
-  struct copse_schedule *s = NULL;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *s = NULL;
   struct copse_lower_options lower = j->o->lower;
   bool known = false;
-  copse_status status = COPSE_OK;
   if (!old->schedule || h->n == COPSE_MAX_CANDIDATES) return COPSE_OK;
-  COPSE_TRY(copse_schedule_load(old->schedule, &s, j->err));
-  status = check_made_for(j, old->schedule, s);
-  *foreign = status != COPSE_OK;
-  if (*foreign) goto out;
-  COPSE_TRY(copse_schedule_expand(s, j->err));
+  COPSE_DO(copse_schedule_load(old->schedule, &s, j->err));
+  copse_status made_for = copse_cli_check_made_for(j->whole, old->schedule, s, j->err);
+  *foreign = made_for != COPSE_OK;
+  COPSE_DO(made_for);
+  COPSE_DO(copse_schedule_expand(s, j->err));
   if (s->n_copying == 0 && s->n_adding == 0 && copse_schedule_has_nodes_of(s, h->topology))
-    COPSE_TRY(copse_lower_find(s, &old->header, old->parts, &j->work->arena, &lower, &known, j->err));
-  if (!known) goto out;
+    COPSE_DO(
+        copse_lower_find(s, &old->header, old->parts, &j->work->arena, &lower, &known, j->err));
+  if (!known) return COPSE_OK;
   lower.min_bytes = 0;
   if (lower.low_latency && !lower.one_hop) /* one hop is cut by the largest message */
     lower.max_bytes = (int64_t)LARGEST_PACKETS;
   lower.pipeline_chunks = (int)old->header.pipeline_chunks; /* else by the height, at all ranks */
-  COPSE_TRY(copse_schedule_place(s, h->topology, j->err));
+  COPSE_DO(copse_schedule_place(s, h->topology, j->err));
   struct copse_schedule *taken = s;
   s = NULL;
-  COPSE_TRY(copse_candidates_add(h, taken, old->name, &lower, j->err));
+  COPSE_DO(copse_candidates_add(h, taken, old->name, &lower, j->err));
   if (lower.low_latency) h->list[h->n - 1].most_bytes = (uint64_t)lower.max_bytes;
   j->before[j->n_before++] = old;
-out:
-  copse_schedule_free(s);
-  return status;
+  return COPSE_OK;
 }
 
 /* What is best with nothing down: of the plans that the job has, or else, where parts are down,
@@ -520,8 +505,10 @@ static copse_status find_healthy(struct job *j, const struct copse_solve_options
   bool known = j->n_before > 0 || j->o->keep || !j->work->whole;
   if (known || !copse_topology_has_ranks_of(j->topology, j->whole)) return COPSE_OK;
   copse_candidates_free(&j->healthy);
-  COPSE_DO(copse_candidates_make(j->work->whole, options, &j->whole_predicted, &j->healthy, &ignored, j->err));
-  return copse_candidates_search(&j->healthy, NULL, options, j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err);
+  COPSE_DO(copse_candidates_make(j->work->whole, options, &j->whole_predicted, &j->healthy,
+                                 &ignored, j->err));
+  return copse_candidates_search(&j->healthy, NULL, options,
+                                 j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err);
 }
 
 /* There is reason to keep only what some rank has a part of. */
@@ -539,20 +526,26 @@ static copse_status find_kept(struct job *j, struct copse_candidate *it) {
 static copse_status make_candidates(struct job *j, const struct copse_solve_options *options) {
   struct copse_candidates *c = &j->candidates;
   struct copse_solve_seconds ignored;
-  int n;
   COPSE_DO(find_healthy(j, options));
   COPSE_DO(copse_candidates_make(j->topology, options, &j->predicted, c, &ignored, j->err));
-  n = c->n;
+  const int n = c->n;
   if (copse_prediction_is_coarse(&c->predictions[0]))
-    copse_note(&copse_cli_notes, "%s: no search for sizes and no packets: %s", copse_collective_name(options->collective), c->predictions[0].instead);
+    copse_note(&copse_cli_notes, "%s: no search for sizes and no packets: %s",
+               copse_collective_name(options->collective), c->predictions[0].instead);
   if (copse_topology_has_ranks_of(j->topology, j->whole) && (j->o->keep || j->work->whole))
     COPSE_DO(copse_candidates_adopt(c, &j->healthy, j->o->keep, j->err));
   for (int i = n; i < c->n && j->o->keep; i++) COPSE_DO(find_kept(j, &c->list[i]));
   if (j->o->keep && c->n == n)
-    copse_note(&copse_cli_notes, "plans of %s can't be kept with what is down: made anew", copse_collective_name(options->collective));
+    copse_note(&copse_cli_notes, "plans of %s can't be kept with what is down: made anew",
+               copse_collective_name(options->collective));
   for (int i = 0; i < j->n_before && c->n > n && j->o->keep; i++)
-    if (j->healthy.list[i].left_out) copse_note(&copse_cli_notes, "%s can't be kept: with what is down there is no schedule of its trees", j->before[i]->name);
-  if (!j->o->keep || c->n == n) COPSE_DO(copse_candidates_search(c, j->work->whole ? &j->healthy : NULL, options, j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err));
+    if (j->healthy.list[i].left_out)
+      copse_note(&copse_cli_notes,
+                 "%s can't be kept: with what is down there is no schedule of its trees",
+                 j->before[i]->name);
+  if (!j->o->keep || c->n == n)
+    COPSE_DO(copse_candidates_search(c, j->work->whole ? &j->healthy : NULL, options,
+                                     j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err));
   return j->o->no_low_latency ? COPSE_OK : copse_candidates_packets(c, LARGEST_PACKETS, j->err);
 }
 
@@ -591,7 +584,8 @@ static copse_status find_roots(struct job *j, copse_collective collective) {
   COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)t->n_ranks + 1, j->roots, j->err));
   j->roots[0] = rooted ? 0 : -1;
   if (rooted && list) {
-    COPSE_DO(copse_topology_parse_ranks(t, "--root", strcmp(list, "all") == 0 ? "*" : list, &nodes, &j->n_roots, j->err));
+    COPSE_DO(copse_topology_parse_ranks(t, "--root", strcmp(list, "all") == 0 ? "*" : list, &nodes,
+                                        &j->n_roots, j->err));
     for (int i = 0; i < j->n_roots; i++) j->roots[i] = t->nodes[nodes[i]].rank;
     return COPSE_OK;
   }
@@ -601,7 +595,8 @@ static copse_status find_roots(struct job *j, copse_collective collective) {
     if (j->old[i].header.collective != (uint32_t)collective) continue;
     bool gone = root < 0 || root >= t->n_ranks;
     if (gone && j->old[i].header.min_bytes == 0)
-      copse_note(&copse_cli_notes, "%s: its root is no more a rank: no plans of it", j->old[i].name);
+      copse_note(&copse_cli_notes, "%s: its root is no more a rank: no plans of it",
+                 j->old[i].name);
     while (k < n && j->roots[k] < root) k++;
     if (gone || (k < n && j->roots[k] == root)) continue;
     memmove(j->roots + k + 1, j->roots + k, (size_t)(n++ - k) * sizeof *j->roots);
@@ -630,10 +625,11 @@ static copse_status finish(struct job *j) {
     COPSE_DO(copse_text_status(&j->table, j->err));
     COPSE_DO(copse_text_status(&j->losses, j->err));
     COPSE_DO(copse_text_status(&j->changes, j->err));
-    printf("%-14s %12s %12s %6s %12s %12s %12s  %s\n%s%s%s%d plans for %s in %s, all proved%s\n",
+    printf("%-14s %12s %12s %6s %12s %12s %12s  %s\n%s%s%s%d plan%s for %s in %s, all proved%s\n",
            "collective", "from bytes", "to", "hops", "us there", "above bound", "optimal",
            "schedule", j->table.data, j->losses.data ? j->losses.data : "",
-           j->changes.data ? j->changes.data : "", j->n_plans, j->topology->name, j->o->output,
+           j->changes.data ? j->changes.data : "", j->n_plans, COPSE_S(j->n_plans),
+           j->topology->name, j->o->output,
            j->o->by_default && !j->o->from ? " (-c makes those of broadcast, reduce and alltoall)"
                                            : "");
   }
@@ -654,7 +650,8 @@ static copse_status make_all(struct job *j) {
 
 static copse_status make_plans(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
-  COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0}, of_whole = {0};
+  COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0};
+  COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared of_whole = {0};
   struct job j = {.o = o, .work = w, .predicted = copse_predict_defaults, .err = &w->err};
   memcpy(j.wanted, o->wanted, sizeof j.wanted);
   j.predicted.lower = o->lower;
@@ -749,7 +746,8 @@ static const struct copse_option own[] = {
     {"--fifo", 'F', "N", "slots of a staged edge; default 4", TO(lower.fifo),
      COPSE_OPTION_RANGE(1, 64), .must = "a number up to 64"},
     {"--chunk", 'C', "BYTES", "largest chunk; default 524288", TO(lower.chunk_bytes),
-     COPSE_OPTION_RANGE(1, INT64_MAX), .bytes = true, .must = "a number of bytes, such as 61440 or 64K"},
+     COPSE_OPTION_RANGE(1, INT64_MAX), .bytes = true,
+     .must = "a number of bytes, such as 61440 or 64K"},
     {"--no-low-latency", 0, NULL,
      "no plans of packets for messages of up to 256 KiB, nor, below those,\n"
      "of one hop for an allreduce, where all ranks join each other",
@@ -764,23 +762,25 @@ static void begin(void *options) {
 }
 
 static const char columns[] =
-    "The table has for each plan the collective and its root, the sizes it is for (of the whole\n"
-    "message, as nccl-tests counts them), its hops from the first send to the last (of both phases\n"
-    "of an allreduce, of all stages), the predicted time at the first of the sizes, how far that is\n"
-    "above what nothing beats, the time of the optimum for long messages there, and the schedule.\n"
-    "Names: \"64K: ..\" was searched for that size, \"stages\" are recursive doubling, \"exchanged\" has\n"
-    "sends in another order, \"packets\" carry data and flag together. \"by the switch\" is multicast, for\n"
-    "switches marked \"multicast\" and \"aggregation\": beside the others, which serve where it can't.\n";
+    "The table has for each plan the collective and its root, the sizes it is for (of the\n"
+    "whole message, as nccl-tests counts them), its hops from the first send to the last\n"
+    "(of both phases of an allreduce, of all stages), the predicted time at the first of\n"
+    "the sizes, how far that is above what nothing beats, the time of the optimum for long\n"
+    "messages there, and the schedule. Names: \"64K: ..\" was searched for that size,\n"
+    "\"stages\" are recursive doubling, \"exchanged\" has sends in another order, \"packets\"\n"
+    "carry data and flag together. \"by the switch\" is multicast, for switches marked\n"
+    "\"multicast\" and \"aggregation\": beside the others, which serve where it can't.\n";
 static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
     "trees, the best rings, double binary tree and direct exchange, searches as 'copse solve\n"
     "--objective' for some sizes, finds by 'copse simulate' which is fastest where, in chunks or\n"
     "packets, and lowers, proves and writes those, each with the sizes that it is for. For the\n"
-    "sake of few plans one that is predicted within 1 % of the best will do, which is the fastest or,\n"
-    "within 3 % of that, one with fewer hops; what costs more than 1 % is said. The folder is what COPSE_PLAN_DIR and copse_comm_load_plans\n"
-    "take; beside each plan is its schedule, and index.json tells all. It is made beside and renamed\n"
-    "at the end, so that a call that is interrupted leaves nothing that loads.\n\n";
+    "sake of few plans one that is predicted within 1 % of the best will do, which is the\n"
+    "fastest or, within 3 % of that, one with fewer hops; what costs more than 1 % is said. The\n"
+    "folder is what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its\n"
+    "schedule, and index.json tells all. It is made beside and renamed at the end, so that a call\n"
+    "that is interrupted leaves nothing that loads.\n\n";
 
 const struct copse_command copse_cmd_plans = {
     .name = "plans",

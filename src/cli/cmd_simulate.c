@@ -1,6 +1,7 @@
 /*
  * copse simulate SCHEDULE|PLAN|FOLDER -t TOPO: predicted times over message sizes, beside today's
- * algorithms, of a folder of plans each at the sizes that it is for; --overlap: how many parts a Mixture-of-Experts layer should be cut into.
+ * algorithms, of a folder of plans each at the sizes that it is for; --overlap: how many parts a
+ * Mixture-of-Experts layer should be cut into.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -57,13 +58,13 @@ static copse_status check_path(const struct job *job, const int *nodes, int n_no
   for (int i = 0; i + 1 < n_nodes; i++) {
     int a = number[nodes[i]], b = number[nodes[i + 1]];
     if (a >= 0 && b >= 0 && copse_topology_find_link(t, a, b) >= 0) continue;
-    return copse_fail_at(job->err, COPSE_BAD_INPUT, copse_file_label(job->o->schedule), 0,
-                         "goes from \"%.80s\" to \"%.80s\", a link that %.80s lacks: %s, or simulate "
-                         "the plan ('copse lower'), whose messages take the routes that are there",
-                         s->nodes[nodes[i]], s->nodes[nodes[i + 1]], t->name,
-                         job->o->topology.n_faults > 0
-                             ? "solve for what is left (solve takes the same --down)"
-                             : "name with -t the topology that it was solved for");
+    return copse_fail_at(
+        job->err, COPSE_BAD_INPUT, copse_file_label(job->o->schedule), 0,
+        "goes from \"%.80s\" to \"%.80s\", a link that %.80s lacks: %s, or simulate "
+        "the plan ('copse lower'), whose messages take the routes that are there",
+        s->nodes[nodes[i]], s->nodes[nodes[i + 1]], t->name,
+        job->o->topology.n_faults > 0 ? "solve for what is left (solve takes the same --down)"
+                                      : "name with -t the topology that it was solved for");
   }
   return COPSE_OK;
 }
@@ -223,10 +224,10 @@ static void print_json_head(const struct job *job) {
   printf(
       "%s\"collective\": \"%s\", \"nranks\": %d, \"topology\": %s, \"alpha_us\": %s, "
       "\"message_us\": %s, \"fifo\": %d, \"duplex\": %s",
-      job->plan ? "" : "{", copse_collective_name(job->what.collective), job->work->topology->n_ranks,
-      copse_cli_quoted(job->work->topology->name), COPSE_CLI_NUMBER(sim->alpha_us),
-      COPSE_CLI_NUMBER(sim->message_us), job->work->columns[0].sim.fifo,
-      COPSE_CLI_NUMBER(sim->duplex));
+      job->plan ? "" : "{", copse_collective_name(job->what.collective),
+      job->work->topology->n_ranks, copse_cli_quoted(job->work->topology->name),
+      COPSE_CLI_NUMBER(sim->alpha_us), COPSE_CLI_NUMBER(sim->message_us),
+      job->work->columns[0].sim.fifo, COPSE_CLI_NUMBER(sim->duplex));
   if (sim->reduce_us_per_byte > 0)
     printf(", \"reduce_GBps\": %s", COPSE_CLI_NUMBER(1e-3 / sim->reduce_us_per_byte));
   if (sim->alpha_occupies) printf(", \"alpha_occupies\": true");
@@ -392,7 +393,8 @@ static copse_status add_first(struct job *job) {
   if (job->is_other) COPSE_DO(check_paths(job));
   struct copse_prediction *c = &w->columns[w->n_columns++];
   COPSE_DO(copse_predict_schedule(w->topology, w->schedule, &o->predict, c, job->err));
-  return copse_proposal_routes_bound(w->topology, w->schedule, c->runs_per_GB, &job->on_routes, job->err);
+  return copse_proposal_routes_bound(w->topology, w->schedule, c->runs_per_GB, &job->on_routes,
+                                     job->err);
 }
 
 static copse_status add_baselines(struct job *job) {

@@ -243,7 +243,8 @@ static int run(void *arguments, int n_left, char **left) {
     return copse_cli_usage("topo",
                            "of --json, -o - and --draw - only one can have standard output");
   if (o->matrix && on_stdout > 0)
-    return copse_cli_usage("topo", "of --matrix, -o - and --draw - only one can have standard output");
+    return copse_cli_usage("topo",
+                           "of --matrix, -o - and --draw - only one can have standard output");
   if (!copse_cli_may_be(o->draw, ".svg"))
     return copse_cli_usage("topo", "--draw writes SVG: give it a name that ends in .svg");
   if (o->ids && (o->output || o->draw || o->matrix))
@@ -253,7 +254,8 @@ static int run(void *arguments, int n_left, char **left) {
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
-    {"--output", 'o', "FILE", "write it as canonical topology JSON", TO(output), .writes = true, .common = true},
+    {"--output", 'o', "FILE", "write it as canonical topology JSON", TO(output), .writes = true,
+     .common = true},
     {"--draw", 0, "FILE",
      "a picture as SVG, laid out by Graphviz (the program 'dot'); at\n"
      "most 2500 nodes",
@@ -272,7 +274,8 @@ static const struct copse_option own[] = {
      "print a file to start from, or write it with -o: cluster, topology, profile, demand, "
      "groups, trace ..",
      TO(example), .words = copse_example_kinds, .common = true},
-    {"--json", 'j', NULL, "one JSON object: the summary, ids, matrix or list", TO(json), .common = true},
+    {"--json", 'j', NULL, "one JSON object: the summary, ids, matrix or list", TO(json),
+     .common = true},
     {0}};
 
 const struct copse_command copse_cmd_topo = {

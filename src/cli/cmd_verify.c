@@ -155,8 +155,9 @@ static copse_status explain(const struct options *o, struct copse_cli_work *w, c
   COPSE_DO(copse_topology_sha256(given, sha256, &w->err));
   if (!made_for || strcmp(sha256, w->schedule->topology_sha256) == 0)
     return copse_fail(&w->err, status, "%s", why->text);
-  return copse_fail_at(&w->err, status, file, 0, "it was made for another topology (%.100s) than %s: %s",
-                       made_for, copse_cli_topology_label(&o->topology), wrong);
+  return copse_fail_at(&w->err, status, file, 0,
+                       "it was made for another topology (%.100s) than %s: %s", made_for,
+                       copse_cli_topology_label(&o->topology), wrong);
 }
 
 static copse_status check(const struct options *o, struct copse_cli_work *w,
@@ -247,10 +248,11 @@ static copse_status print_groups(const struct copse_groups *groups, const struct
 static void print_groups_json(const struct copse_groups *groups, const struct copse_topology *t,
                               const struct copse_verify_groups_report *r) {
   printf(
-      "{\"verified\": true, \"topology\": %s, \"groups\": %d, \"time_per_GB\": \"%s\", \"bound_time_per_GB\": "
+      "{\"verified\": true, \"topology\": %s, \"groups\": %d, \"time_per_GB\": \"%s\", "
+      "\"bound_time_per_GB\": "
       "\"%s\", \"groups_optimal\": %s, \"same_topology\": %s}\n",
-      copse_cli_quoted(t->name), groups->n, COPSE_Q_STRING(r->time_per_GB), COPSE_Q_STRING(r->bound),
-      COPSE_CLI_BOOL(r->optimal), COPSE_CLI_BOOL(r->same_topology));
+      copse_cli_quoted(t->name), groups->n, COPSE_Q_STRING(r->time_per_GB),
+      COPSE_Q_STRING(r->bound), COPSE_CLI_BOOL(r->optimal), COPSE_CLI_BOOL(r->same_topology));
 }
 
 static copse_status verify_groups(void *options, struct copse_cli_work *w) {
@@ -320,7 +322,8 @@ static copse_status verify_rings(void *options, struct copse_cli_work *w) {
     printf("rings and chains of %s: verified, %d host%s of %d GPUs\n", w->topology->name, r.n_hosts,
            r.n_hosts > 1 ? "s" : "", r.n_gpus / r.n_hosts);
   char chains[32] = "chains";
-  if (r.n_hosts > 1 && r.n_groups == 1) snprintf(chains, sizeof chains, "chains of pattern %d", r.chains.kind);
+  if (r.n_hosts > 1 && r.n_groups == 1)
+    snprintf(chains, sizeof chains, "chains of pattern %d", r.chains.kind);
   if (r.n_groups > 1) snprintf(chains, sizeof chains, "chains of these patterns");
   print_rings_part("rings", "rings", &r.rings);
   print_rings_part("chains", chains, &r.chains);
@@ -350,7 +353,8 @@ static const struct copse_option own[] = {
     {"--topology", 't', "FILE", "the topology, in any input format", TO(topology.path),
      .common = true, .takes = COPSE_KIND_TOPOLOGY},
     {"--draw", 0, "FILE",
-     "a picture of the links' loads as SVG, as of 'copse solve' (- for standard output)", TO(draw), .writes = true},
+     "a picture of the links' loads as SVG, as of 'copse solve' (- for standard output)", TO(draw),
+     .writes = true},
     {"--json", 'j', NULL, "the report as one JSON object", TO(json), .common = true},
     {0}};
 

@@ -260,8 +260,8 @@ static bool find_collective(const char *value, copse_collective *out) {
 int copse_cli_take_collective(const char *command, const char *value, copse_collective *out) {
   if (find_collective(value, out)) return COPSE_EXIT_DONE;
   if (strchr(value, ','))
-    return copse_cli_usage(command, "-c '%.60s': one collective is wanted; 'copse plans' takes a list",
-                           value);
+    return copse_cli_usage(
+        command, "-c '%.60s': one collective is wanted; 'copse plans' takes a list", value);
   struct copse_near_name near = {.given = value};
   for (int i = 0; copse_cli_collectives[i]; i++)
     copse_near_name_consider(&near, copse_cli_collectives[i]);

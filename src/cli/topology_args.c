@@ -132,7 +132,8 @@ const struct copse_option copse_cli_topology_options[] = {
     {0}};
 
 const char copse_cli_choice_intro[] =
-    "For some of the GPUs (verify, simulate and lower see from the schedule which its ranks are):\n";
+    "For some of the GPUs (verify, simulate and lower see from the schedule which its ranks "
+    "are):\n";
 const struct copse_option copse_cli_choice_options[] = {
     {"--ranks", 0, "LIST", "only these GPUs are ranks, in this order: 0-3,8 or their ids",
      TO(ranks)},
@@ -407,8 +408,8 @@ const char *copse_cli_other_topology(const struct copse_cli_topology *args, cons
     snprintf(text, COPSE_CLI_OTHER_TEXT, "%s was made for %.100s as a whole, without%s", file,
              made_for, extra.data);
   else if (is_renamed(given, made_for, sha256))
-    snprintf(text, COPSE_CLI_OTHER_TEXT, "%s was made for %.100s, the same topology by another name",
-             file, made_for);
+    snprintf(text, COPSE_CLI_OTHER_TEXT,
+             "%s was made for %.100s, the same topology by another name", file, made_for);
   else if (made_for && made_for[0])
     snprintf(text, COPSE_CLI_OTHER_TEXT, "%s was made for another topology (%.100s) than %s", file,
              made_for, label);
@@ -416,6 +417,21 @@ const char *copse_cli_other_topology(const struct copse_cli_topology *args, cons
     snprintf(text, COPSE_CLI_OTHER_TEXT, "%s was made for another topology than %s, or names none",
              file, label);
   return text;
+}
+
+copse_status copse_cli_check_made_for(const struct copse_topology *whole, const char *file,
+                                      const struct copse_schedule *s, struct copse_err *err) {
+  const char *name = s->topology_name ? s->topology_name : "none";
+  size_t length = strlen(whole->name);
+  if (strncmp(name, whole->name, length) == 0 && strncmp(name + length, " with", 5) == 0)
+    return COPSE_OK; /* "rack without h0.nic3", "rack with h0.nic3 at 50%" */
+  char sha256[COPSE_SHA256_HEX];
+  COPSE_DO(copse_topology_sha256(whole, sha256, err));
+  if (strcmp(s->topology_sha256, sha256) == 0) return COPSE_OK;
+  return copse_fail_at(err, COPSE_BAD_INPUT, file, 0,
+                       "was made for another topology (%.100s) than this %.100s: leave out --keep "
+                       "to make new plans",
+                       name, whole->name);
 }
 
 /* ---- where the catalogue is -------------------------------------------------------------- */

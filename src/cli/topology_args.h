@@ -87,8 +87,8 @@ copse_status copse_cli_load_nccl(const struct copse_cli_nccl *nccl,
                                  struct copse_predict_options *predict,
                                  struct copse_err *err) COPSE_CHECKED;
 
-/* Makes of *topology, which has one host, so many like it on a network without bottlenecks: --hosts. 0, or
- * as many as it has: as it is. COPSE_INVALID where it has several. */
+/* Makes of *topology, which has one host, so many like it on a network without bottlenecks:
+ * --hosts. 0, or as many as it has: as it is. COPSE_INVALID where it has several. */
 copse_status copse_cli_repeat_host(struct copse_topology **topology, int hosts,
                                    struct copse_err *err) COPSE_CHECKED;
 
@@ -137,13 +137,19 @@ copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
 void copse_cli_faults_between(const char *made_for, const char *given, struct copse_text *out);
 
 /* What a note says of a file that was made for another topology than the one given: the options
- * that are missing or too many, or the name, if that is all; made_for: the name that the file has, or
- * NULL, and sha256 its checksum. */
+ * that are missing or too many, or the name, if that is all; made_for: the name that the file has,
+ * or NULL, and sha256 its checksum. */
 #define COPSE_CLI_OTHER_TEXT 1024
 const char *copse_cli_other_topology(const struct copse_cli_topology *args, const char *file,
                                      const char *made_for, const char *sha256,
                                      const struct copse_topology *given,
                                      char text[COPSE_CLI_OTHER_TEXT]);
+
+/* COPSE_BAD_INPUT for a schedule that was made for another cluster: neither for `whole` nor for it
+ * with parts down. */
+copse_status copse_cli_check_made_for(const struct copse_topology *whole, const char *file,
+                                      const struct copse_schedule *s,
+                                      struct copse_err *err) COPSE_CHECKED;
 
 /*
  * The catalogue's folders, NULL-terminated: $COPSE_TOPOLOGIES alone if it is set; else

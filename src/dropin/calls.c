@@ -323,12 +323,14 @@ static ncclResult_t pass(struct group *group, const struct copse_nccl_call *call
  * collective's buffers do so at all ranks or at none. */
 static bool is_in_windows(struct copse_nccl_comm *comm, const struct copse_nccl_call *c) {
   const int kind = kind_of(c);
-  const uint64_t n = (uint64_t)comm->n_ranks, block = c->count * copse_type_bytes((copse_type)c->type);
+  const uint64_t n = (uint64_t)comm->n_ranks,
+                 block = c->count * copse_type_bytes((copse_type)c->type);
   const bool wide = kind == COPSE_ALLTOALL;
   if (!comm->windows) return false;
   return copse_nccl_window_holds(comm, c->send,
                                  wide || kind == COPSE_REDUCE_SCATTER ? n * block : block) &&
-         copse_nccl_window_holds(comm, c->recv, wide || kind == COPSE_ALLGATHER ? n * block : block);
+         copse_nccl_window_holds(comm, c->recv,
+                                 wide || kind == COPSE_ALLGATHER ? n * block : block);
 }
 
 /*
@@ -353,7 +355,8 @@ static enum copse_nccl_reason decide(struct copse_nccl_comm *comm,
   if (copse_collective_reduces(collective) && call->op >= COPSE_N_REDOPS)
     return COPSE_NCCL_OTHER_REDOP;
   if (kind == COPSE_ALLTOALL && call->send == call->recv) return COPSE_NCCL_IN_PLACE;
-  if (!copse_collective_rooted(collective) && is_in_windows(comm, call)) return COPSE_NCCL_IN_WINDOWS;
+  if (!copse_collective_rooted(collective) && is_in_windows(comm, call))
+    return COPSE_NCCL_IN_WINDOWS;
   copse_status status = copse_comm_find_plan(comm->copse, collective,
                                              copse_collective_rooted(collective) ? call->root : -1,
                                              call->count, (copse_type)call->type, plan);
@@ -418,14 +421,14 @@ ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root
 
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  return answer_call(
-      &(struct copse_nccl_call){COPSE_NCCL_SEND, send, NULL, count, type, 0, peer, comm, stream, NULL});
+  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_SEND, send, NULL, count, type, 0, peer,
+                                               comm, stream, NULL});
 }
 
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return answer_call(
-      &(struct copse_nccl_call){COPSE_NCCL_RECV, NULL, recv, count, type, 0, peer, comm, stream, NULL});
+  return answer_call(&(struct copse_nccl_call){COPSE_NCCL_RECV, NULL, recv, count, type, 0, peer,
+                                               comm, stream, NULL});
 }
 
 /* ---- groups ------------------------------------------------------------------------------- */
@@ -472,9 +475,11 @@ static void know_window(struct registered *it) {
 static copse_status prepare_window(struct registered *it) {
   struct group *group = &open_group;
   for (int try = 0;; try++) {
-    copse_status status = it->window ? COPSE_OK : copse_calloc(1, sizeof *it->window, &it->window, NULL);
+    copse_status status =
+        it->window ? COPSE_OK : copse_calloc(1, sizeof *it->window, &it->window, NULL);
     if (status == COPSE_OK && group->depth > 0)
-      status = COPSE_GROW(group->registered, group->registered_capacity, group->n_registered + 1, NULL);
+      status =
+          COPSE_GROW(group->registered, group->registered_capacity, group->n_registered + 1, NULL);
     if (!copse_nccl_tries_again(status, try)) return status;
   }
 }

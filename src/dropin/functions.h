@@ -1,14 +1,14 @@
 /*
  * Every function that NCCL exports, up to 2.28, with its prototype, and the collectives with a
- * configuration of 2.31. Other new ones are the real library's, since the drop-in doesn't have their
- * names (scripts/check_nccl).
+ * configuration of 2.31. Other new ones are the real library's, since the drop-in doesn't have
+ * their names (scripts/check_nccl).
  *
  *   X(type of the result, result where the real NCCL lacks it, name, parameters, arguments)
  *   RESULT(X, name, parameters, arguments): the same for an ncclResult_t
  *
- * COPSE_NCCL_SERVED: those that the drop-in looks at (calls.c). COPSE_NCCL_CONFIGURED: likewise, from
- * NCCL 2.31 on; a NULL configuration means the function without it.
- * COPSE_NCCL_FORWARDED, COPSE_NCCL_DEVICE_API: those that it hands on as they are.
+ * COPSE_NCCL_SERVED: those that the drop-in looks at (calls.c). COPSE_NCCL_CONFIGURED: likewise,
+ * from NCCL 2.31 on; a NULL configuration means the function without it. COPSE_NCCL_FORWARDED,
+ * COPSE_NCCL_DEVICE_API: those that it hands on as they are.
  *
  * Each has a twin named pncclXxx, NCCL's profiling interface, which always means the real NCCL.
  */

@@ -105,7 +105,8 @@ static void scratch_free(struct copse_nccl_scratch *scratch) {
 }
 
 /* `bytes` of memory of the device, its first n_mine filled with `mine`. on_host: page-locked memory
- * of the host, which the device addresses too. COPSE_DEVICE; then too the scratch is to be freed. */
+ * of the host, which the device addresses too. COPSE_DEVICE; then too the scratch is to be freed.
+ */
 static copse_status scratch_new(struct copse_nccl_scratch *scratch, int device, size_t bytes,
                                 bool on_host, const void *mine, size_t n_mine,
                                 struct copse_err *err) {

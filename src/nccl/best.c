@@ -137,7 +137,8 @@ static copse_status find_groups(struct finder *f, struct copse_err *err) {
 
 /* The group of hosts that a dump is of: that of its first rank, where it says ranks, else the next
  * one, in the order of the files. */
-static int group_of_graph(const struct finder *f, const struct copse_nccl_graphs *graphs, int next) {
+static int group_of_graph(const struct finder *f, const struct copse_nccl_graphs *graphs,
+                          int next) {
   const struct copse_nccl_graph_search *ring = copse_nccl_graph(graphs, COPSE_NCCL_RING);
   int rank = ring && ring->channels[0].ranks ? ring->channels[0].ranks[0] : -1;
   bool says = rank >= 0 && rank < f->machine->topology->n_ranks;
@@ -152,10 +153,11 @@ copse_status copse_nccl_graphs_by_host(struct copse_nccl_machine *machine,
   struct finder f = {.machine = machine, .out = &best};
   COPSE_DO(find_groups(&f, err));
   if (best.n_groups != n)
-    return copse_fail(err, COPSE_INVALID,
-                      "%d graph files, and the topology has hosts of %d kind%s: give one for all, or "
-                      "one of each kind, in the order of their first hosts",
-                      n, best.n_groups, best.n_groups == 1 ? "" : "s");
+    return copse_fail(
+        err, COPSE_INVALID,
+        "%d graph files, and the topology has hosts of %d kind%s: give one for all, or "
+        "one of each kind, in the order of their first hosts",
+        n, best.n_groups, best.n_groups == 1 ? "" : "s");
   for (int h = 0; h < best.n_hosts; h++) each[h] = NULL;
   for (int i = 0; i < n; i++) {
     int group = group_of_graph(&f, &graphs[i], i);
@@ -164,10 +166,11 @@ copse_status copse_nccl_graphs_by_host(struct copse_nccl_machine *machine,
   }
   for (int h = 0; h < best.n_hosts; h++)
     if (!each[h])
-      return copse_fail(err, COPSE_INVALID,
-                        "two graph files are of one kind of hosts, and none is of host %d: give one "
-                        "of each kind",
-                        h);
+      return copse_fail(
+          err, COPSE_INVALID,
+          "two graph files are of one kind of hosts, and none is of host %d: give one "
+          "of each kind",
+          h);
   return COPSE_OK;
 }
 

@@ -475,7 +475,8 @@ copse_status copse_nccl_channels_share(struct copse_nccl_channels *channels, con
     if (row->link < 0 && load == 0)
       load = load_of_door(instance->leave, instance->n_gpus, row->port, r);
     if (load == 0 || counts[row->port] == 0) continue;
-    COPSE_DO(copse_q_mul(speed, (struct copse_q){(int64_t)load * counts[row->port], 1}, &most, err));
+    COPSE_DO(
+        copse_q_mul(speed, (struct copse_q){(int64_t)load * counts[row->port], 1}, &most, err));
     if (copse_q_cmp(most, bandwidth[r]) < 0) bandwidth[r] = most;
   }
   for (int i = 0; i < instance->n_doors * instance->n_gpus; i++)

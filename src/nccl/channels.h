@@ -54,8 +54,8 @@ copse_status copse_nccl_channels_make(struct copse_nccl_machine *machine,
 copse_status copse_nccl_channels_level(const struct copse_nccl_machine *machine, int host,
                                        struct copse_nccl_channels *channels,
                                        struct copse_err *err) COPSE_CHECKED;
-/* Leaves the cables of the host's port p what counts[p] channels of a speed take, so that just so many
- * can be on each; ports of none are no doors. COPSE_OVERFLOW, COPSE_NOMEM. */
+/* Leaves the cables of the host's port p what counts[p] channels of a speed take, so that just so
+ * many can be on each; ports of none are no doors. COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_nccl_channels_share(struct copse_nccl_channels *channels, const int *counts,
                                        struct copse_q speed, struct copse_err *err) COPSE_CHECKED;
 void copse_nccl_channels_free(struct copse_nccl_channels *channels);

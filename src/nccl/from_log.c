@@ -218,8 +218,8 @@ static void read_ports(const struct copse_log_comm *comm, const struct copse_ncc
   for (int i = 0; i < comm->n_edges; i++) {
     const struct copse_log_edge *e = &comm->edges[i];
     bool known = e->via == COPSE_VIA_NET && e->connection <= 0 && e->net_dev >= 0 &&
-                 strcmp(e->net, "Socket") != 0 && e->channel >= 0 && e->channel < j->n_channels && e->src >= 0 && e->dst >= 0 &&
-                 e->src < j->n_ranks && e->dst < j->n_ranks;
+                 strcmp(e->net, "Socket") != 0 && e->channel >= 0 && e->channel < j->n_channels &&
+                 e->src >= 0 && e->dst >= 0 && e->src < j->n_ranks && e->dst < j->n_ranks;
     if (!known) continue;
     int own = place[e->receive ? e->dst : e->src], other = place[e->receive ? e->src : e->dst];
     int port = copse_nccl_find_port(m, m->host_of_rank[own], (uint64_t)e->net_dev);

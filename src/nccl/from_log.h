@@ -22,8 +22,9 @@ int copse_nccl_rank_of_bus(const struct copse_nccl_machine *machine, const char 
 bool copse_nccl_has_buses(const struct copse_nccl_machine *machine);
 
 /*
- * The graphs that one rank printed, for the machine's GPUs: the first that did, of this host (-1: of
- * any). Without such lines, or where they name GPUs that the machine lacks, *out has none. The caller frees it with copse_nccl_graphs_free.
+ * The graphs that one rank printed, for the machine's GPUs: the first that did, of this host (-1:
+ * of any). Without such lines, or where they name GPUs that the machine lacks, *out has none. The
+ * caller frees it with copse_nccl_graphs_free.
  */
 copse_status copse_nccl_graphs_of_log(const struct copse_log_comm *comm,
                                       const struct copse_nccl_machine *machine, const int *place,

@@ -57,8 +57,8 @@ static inline const struct copse_nccl_seat *copse_nccl_seat_of(
 }
 
 /*
- * Joins the ring and tree graphs over the machine's hosts: graphs[0] is all hosts' where n_graphs is
- * 1, else graphs[h] that of host h. Refuses (COPSE_BAD_INPUT, naming channel and GPU) what NCCL
+ * Joins the ring and tree graphs over the machine's hosts: graphs[0] is all hosts' where n_graphs
+ * is 1, else graphs[h] that of host h. Refuses (COPSE_BAD_INPUT, naming channel and GPU) what NCCL
  * fails on or hangs with: a GPU or NIC that a host lacks, a GPU twice or not at all. `label` names
  * the graphs' file. Free with copse_nccl_joined_free, whatever the outcome. O(channels * ranks).
  */

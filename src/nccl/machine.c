@@ -309,7 +309,8 @@ static bool may_pass(const struct search *s, int link) {
                                    host == s->m->host_of_node[s->to];
   if (!inside) return false;
   if (at == s->from || t->nodes[at].rank < 0 || s->any_gpu) return true;
-  return s->worst >= COPSE_NCCL_PATH_NVB && s->m->finder->distance[at] == 1 && t->nodes[s->from].rank >= 0 && t->nodes[next].rank >= 0;
+  return s->worst >= COPSE_NCCL_PATH_NVB && s->m->finder->distance[at] == 1 &&
+         t->nodes[s->from].rank >= 0 && t->nodes[next].rank >= 0;
 }
 
 static struct copse_q narrower(struct copse_q a, struct copse_q b) {
@@ -463,7 +464,8 @@ static copse_status find_local_cpu(struct copse_nccl_machine *m, int gpu,
     if (m->host_of_node[v] != m->host_of_node[gpu] || !is_type(m, v, "cpu")) continue;
     COPSE_DO(copse_nccl_find_route(m, gpu, v, &route, err));
     int wider = *out ? copse_q_cmp(route->width, (*out)->width) : 1;
-    if (wider < 0 || (wider == 0 && (route->type > (*out)->type || route->n_hops >= (*out)->n_hops)))
+    if (wider < 0 ||
+        (wider == 0 && (route->type > (*out)->type || route->n_hops >= (*out)->n_hops)))
       continue;
     *out = route;
     *cpu = v;
@@ -572,8 +574,8 @@ copse_status copse_nccl_find_route(struct copse_nccl_machine *m, int from, int t
 
 /* ---- GPUs beside NICs ------------------------------------------------------------------------ */
 
-/* Widths and types of ways between a host's GPUs and ports, as NCCL has them while it looks for relays
- * (ncclTopoComputePaths), port after port: those over a relay count for the next. */
+/* Widths and types of ways between a host's GPUs and ports, as NCCL has them while it looks for
+ * relays (ncclTopoComputePaths), port after port: those over a relay count for the next. */
 struct reach {
   const struct copse_nccl_machine *m;
   int host, n, n_ports;
@@ -608,7 +610,8 @@ static int mirror_bits(int value, int power) {
   return mirrored;
 }
 
-/* The port that GPU i takes for channel c of those nearest to it (ncclTopoGetLocalNet); -1: none. */
+/* The port that GPU i takes for channel c of those nearest to it (ncclTopoGetLocalNet); -1: none.
+ */
 static int own_port(const struct reach *r, int i, int c) {
   const struct copse_nccl_machine *m = r->m;
   int n = r->n_own[i], sharing = n > 0 ? r->n_gpus[r->own[i * r->n_ports]] : 0;
@@ -619,8 +622,8 @@ static int own_port(const struct reach *r, int i, int c) {
   return r->own[i * r->n_ports + (at + c % each) % n];
 }
 
-/* The GPU nearest to port p that takes it first for a channel (ncclTopoGetLocalGpu); -1: none. A GPU
- * begins again with its ports after at most all. */
+/* The GPU nearest to port p that takes it first for a channel (ncclTopoGetLocalGpu); -1: none. A
+ * GPU begins again with its ports after at most all. */
 static int own_gpu(const struct reach *r, int p) {
   for (int c = 0; c < 2 * COPSE_NCCL_MAX_CHANNELS && c < r->n_ports; c++)
     for (int k = 0; k < r->n_gpus[p]; k++)
@@ -636,8 +639,9 @@ static copse_status measure(struct copse_nccl_machine *m, int from, int to, stru
   copse_status status = copse_nccl_find_route(m, from, to, &route, &none);
   *width = status == COPSE_OK ? route->width : COPSE_Q_ZERO;
   *type = status == COPSE_OK ? route->type : COPSE_NCCL_PATH_SYS;
-  return status == COPSE_OK || status == COPSE_INFEASIBLE ? COPSE_OK
-                                                          : copse_fail(err, status, "%s", none.text);
+  return status == COPSE_OK || status == COPSE_INFEASIBLE
+             ? COPSE_OK
+             : copse_fail(err, status, "%s", none.text);
 }
 
 /* Whether NCCL sends from GPU i by way of GPU `peer`, which is beside port p; then notes it. */

@@ -1,8 +1,8 @@
 /*
  * A topology as NCCL sees it: hosts (an NVLink domain is one), GPUs and NICs by NCCL's numbers, and
- * the one way that NCCL takes between two of them (NVIDIA/nccl src/graph/paths.cc): of the best path
- * type, of these the fewest links, of these the widest. Types in order: NVLink, NVLink over a GPU,
- * C2C, one PCIe switch, several, a CPU, several.
+ * the one way that NCCL takes between two of them (NVIDIA/nccl src/graph/paths.cc): of the best
+ * path type, of these the fewest links, of these the widest. Types in order: NVLink, NVLink over a
+ * GPU, C2C, one PCIe switch, several, a CPU, several.
  */
 #pragma once
 
@@ -76,15 +76,16 @@ copse_status copse_nccl_find_route(struct copse_nccl_machine *machine, int from,
                                    const struct copse_nccl_route **out,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* The rank of the GPU that NCCL takes a port to belong to: of those with the widest ways from it, of
- * these the best type, the first that takes this port of its nearest ones; -1: none does. COPSE_NOMEM. */
+/* The rank of the GPU that NCCL takes a port to belong to: of those with the widest ways from it,
+ * of these the best type, the first that takes this port of its nearest ones; -1: none does.
+ * COPSE_NOMEM. */
 copse_status copse_nccl_find_own_gpu(struct copse_nccl_machine *machine, int port, int *rank,
                                      struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The way that a GPU's data take to a port of its host: over the GPU that the port belongs to where that
- * spares a CPU or is wider, as NCCL does from 2.12 on (PXN). *relay gets that GPU's rank or -1;
- * *first its route then (else NULL), *last the rest.
+ * The way that a GPU's data take to a port of its host: over the GPU that the port belongs to where
+ * that spares a CPU or is wider, as NCCL does from 2.12 on (PXN). *relay gets that GPU's rank or
+ * -1; *first its route then (else NULL), *last the rest.
  */
 copse_status copse_nccl_find_way_out(struct copse_nccl_machine *machine, int rank, int port,
                                      int *relay, const struct copse_nccl_route **first,

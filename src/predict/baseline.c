@@ -180,7 +180,8 @@ static void note_hosts_that_differ(const struct copse_baseline_work *w,
   for (int i = 1; i < best->n_groups; i++)
     if (copse_q_cmp(best->groups[i].ring.bound, best->groups[least].ring.bound) < 0) least = i;
   int host = best->groups[least].host;
-  const char *id = w->topology->nodes[w->topology->rank_nodes[w->hosts.members[w->hosts.first[host]]]].id;
+  const char *id =
+      w->topology->nodes[w->topology->rank_nodes[w->hosts.members[w->hosts.first[host]]]].id;
   int length = (int)copse_host_prefix(id, NULL);
   if (best->n_groups > 1)
     copse_note(w->options->notes, "hosts differ: rings of %d kinds of host, all as fast as %.*s's",

@@ -217,9 +217,9 @@ static void number_trees(struct search *s) {
   }
 }
 
-/* An event: with far_first the hops that are to go, from the most on; the tree's number, the transfer's turn in it
- * (its place, of a reduction from the last one on), the link of its hop or, when it has arrived,
- * ARRIVED; what happens at one moment happens in this order. */
+/* An event: with far_first the hops that are to go, from the most on; the tree's number, the
+ * transfer's turn in it (its place, of a reduction from the last one on), the link of its hop or,
+ * when it has arrived, ARRIVED; what happens at one moment happens in this order. */
 #define FAR_BITS 12
 #define TREE_BITS 20
 #define TURN_BITS 8

@@ -54,8 +54,8 @@
 #define MODEL_ERROR 0.03
 
 /* By how much slower a plan that ranks have already may be than a new one and still be kept. Where
- * something is down a mended plan of a tree over NVSwitches is loaded by all ranks, so that nothing is
- * kept but the time to search: `copse plans` without --keep. A round number. */
+ * something is down a mended plan of a tree over NVSwitches is loaded by all ranks, so that nothing
+ * is kept but the time to search: `copse plans` without --keep. A round number. */
 #define KEPT_WORTH 0.1
 
 /* Routes of all pairs, up to which trees on them are proposed: with one for each of 64 ranks the
@@ -87,10 +87,10 @@
 #define MOST_SCATTERED 32
 
 /* Sizes that `copse plans` searches for, and the work for each, by ranks: 60 s in all for three
- * collectives of 64 ranks, of which a third are proofs. Without 4 MiB an allreduce of two A100 hosts
- * took 30 % longer there than what `--objective 4M` finds. Up to where plans are packets a hop costs
- * what one of packets does: of 30 times of a DGX-1 and a MI100 host at 1 to 256 KiB 12 are shorter by
- * that, by up to 25 %, and one is longer, by 7 %. */
+ * collectives of 64 ranks, of which a third are proofs. Without 4 MiB an allreduce of two A100
+ * hosts took 30 % longer there than what `--objective 4M` finds. Up to where plans are packets a
+ * hop costs what one of packets does: of 30 times of a DGX-1 and a MI100 host at 1 to 256 KiB 12
+ * are shorter by that, by up to 25 %, and one is longer, by 7 %. */
 #define PLAN_SIZES \
   { 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20 }
 /* By how much a message just before a range's border may take longer than with the next range's

@@ -42,8 +42,8 @@ struct flight {
   bool adds_up : 1; /* some of what it streams from reduces */
   int n_chunks;
   int issued, arrived; /* chunks that asked for their first link, that arrived */
-  int waits;           /* transfers in `after` that haven't arrived; of a frame of only streams, those
-                          of `streams` whose part of the next chunk hasn't */
+  int waits; /* transfers in `after` that haven't arrived; of a frame of only streams, those
+                of `streams` whose part of the next chunk hasn't */
   int streams_from;    /* the place of the only one, or one of the above */
   int first_dependent; /* into the frame's list */
   int n_dependents;
@@ -84,16 +84,16 @@ static inline int place_of(const struct frame *frame, int transfer) {
 /* Bits of an order by which transfers are dealt out at a time. */
 #define PLACE_BITS 11
 
-/* By `order`, then by number: dealt out by the lowest bits, then by the next ones (a radix sort; some tenth
- * of a plan's simulation would go into another). Leaves `places` NULL where they are so already. */
-static copse_status find_places(struct frame *f, struct copse_arena *scratch, struct copse_err *err) {
+/* Sorts by `order`, then by number, by radix: another sort would take some tenth of a plan's
+ * simulation. Leaves `places` NULL where they are so already. */
+static copse_status find_places(struct frame *f, struct copse_arena *tmp, struct copse_err *err) {
   const struct copse_sim_item *items = f->dag->items;
   int n = f->dag->n_transfers, sorted = 1, least = INT_MAX, most = INT_MIN, *from, *to;
   while (sorted < n && items[sorted - 1].order <= items[sorted].order) sorted++;
   if (sorted >= n) return COPSE_OK;
   COPSE_DO(copse_arena_array(&f->arena, (size_t)n, sizeof *f->places, &f->places, err));
-  COPSE_DO(copse_arena_array(scratch, (size_t)n, sizeof *from, &from, err));
-  COPSE_DO(copse_arena_array(scratch, (size_t)n, sizeof *to, &to, err));
+  COPSE_DO(copse_arena_array(tmp, (size_t)n, sizeof *from, &from, err));
+  COPSE_DO(copse_arena_array(tmp, (size_t)n, sizeof *to, &to, err));
   for (int t = 0; t < n; t++) {
     least = items[t].order < least ? items[t].order : least;
     most = items[t].order > most ? items[t].order : most;
@@ -104,7 +104,8 @@ static copse_status find_places(struct frame *f, struct copse_arena *scratch, st
     const uint32_t mask = (1 << PLACE_BITS) - 1, base = (uint32_t)least;
     for (int t = 0; t < n; t++) next[(((uint32_t)items[t].order - base) >> bit & mask) + 1]++;
     for (uint32_t d = 0; d < mask; d++) next[d + 1] += next[d];
-    for (int i = 0; i < n; i++) dealt[next[((uint32_t)items[from[i]].order - base) >> bit & mask]++] = from[i];
+    for (int i = 0; i < n; i++)
+      dealt[next[((uint32_t)items[from[i]].order - base) >> bit & mask]++] = from[i];
     to = from;
     from = dealt;
   }
@@ -343,7 +344,7 @@ static bool is_ready(const struct sim *s, const struct flight *p, int c) {
   return true;
 }
 
-/* Of a frame of only streams, which has as many chunks everywhere: for how many the next chunk waits. */
+/* For how many the next chunk waits, in a frame of only streams (as many chunks everywhere). */
 static int count_missing(const struct sim *s, const struct flight *p) {
   const struct copse_sim_dag *dag = s->frame->dag;
   if (p->streams_from == NO_STREAM || p->issued == p->n_chunks) return 0;
@@ -666,9 +667,10 @@ static void hold_links(struct sim *s) {
 
 /* What links have to carry; whether that alone takes too long. */
 static void load_links(struct sim *s, double unit_bytes) {
-  for (int i = 0; i < s->frame->topology->n_links && s->frame->loads && s->most_us < INFINITY; i++) {
+  const double *loads = s->frame->loads;
+  for (int i = 0; i < s->frame->topology->n_links && loads && s->most_us < INFINITY; i++) {
     struct wire *wire = &s->wires[i];
-    wire->left_us = s->frame->loads[i] * unit_bytes * wire->us_per_byte;
+    wire->left_us = loads[i] * unit_bytes * wire->us_per_byte;
     if (wire->left_us > 0 && ends_late(s, wire)) s->too_late = true;
   }
 }
@@ -780,7 +782,7 @@ copse_status copse_simulate_all(const struct copse_topology *topology,
                                 struct copse_sim_question *questions, int n,
                                 struct copse_err *err) {
   struct all all = {.topology = topology, .questions = questions};
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int threads = count_threads(questions, n);
   copse_status status;
   COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.frames, &all.frames, err));
@@ -794,6 +796,5 @@ copse_status copse_simulate_all(const struct copse_topology *topology,
   status = copse_parallel(n, threads, answer, &all, err);
 out:
   for (int i = 0; i < all.n_frames; i++) frame_free(&all.frames[i]);
-  copse_arena_free(&scratch);
   return status;
 }

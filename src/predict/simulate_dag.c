@@ -326,10 +326,10 @@ static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *
   int n_ranks = m->schedule->n_ranks;
   for (int p = 0; p < flow->n_paths; p++) {
     const struct copse_schedule_path *path = &flow->paths[p];
-    struct copse_sim_transfer transfer = {.amount = copse_q_to_double(path->weight),
-                                          .order = m->schedule->objective.bytes > 0
-                                                       ? 0
-                                                       : (flow->dst - flow->src + n_ranks) % n_ranks};
+    struct copse_sim_transfer transfer = {
+        .amount = copse_q_to_double(path->weight),
+        .order =
+            m->schedule->objective.bytes > 0 ? 0 : (flow->dst - flow->src + n_ranks) % n_ranks};
     if (m->turns) transfer.worker = transfer.order % COPSE_POLICY_WORKERS;
     COPSE_DO(map_path(m, path->nodes, path->n_nodes));
     COPSE_DO(copse_sim_dag_add_path(m->dag, m->topology, m->path, path->n_nodes, &transfer, NULL,
@@ -440,8 +440,9 @@ static int64_t common_whole(const struct copse_plan *plan, const int64_t *demand
 
 /*
  * Amounts to the nearest of a power of two: the pieces of a demand in odd bytes have no denominator
- * in common that fits. Each is off by half a part at most, so that a link's load is off by less than
- * n_operands^2 / 2^61 of M: 5e-7 for a million operands. Only predictions count in these parts.
+ * in common that fits. Each is off by half a part at most, so that a link's load is off by less
+ * than n_operands^2 / 2^61 of M: 5e-7 for a million operands. Only predictions count in these
+ * parts.
  */
 static void round_amounts(const struct copse_plan *plan, const int64_t *demand, int64_t most,
                           int64_t *amounts, int64_t *whole) {
@@ -487,8 +488,8 @@ static bool find_links(const struct copse_topology *topology, int node, int rank
   return *up >= 0 && *down >= 0;
 }
 
-/* A switch that copies and adds and joins all of them; of several the one whose link from the hub has
- * least to carry. -1: none. */
+/* A switch that copies and adds and joins all of them; of several the one whose link from the hub
+ * has least to carry. -1: none. */
 static int find_switch(const struct copse_topology *topology, int hub, const int *ranks, int n,
                        const int64_t *load) {
   int best = -1, best_up = -1;

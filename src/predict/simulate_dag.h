@@ -88,9 +88,9 @@ copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
                                        struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Multicast: `transfer` from each of n ranks to `hub` (gathers), or from it to each, over a switch that
- * copies and adds and joins them all; the hub's own link carries them once. A rank may be the hub
- * itself, whose data then go to the switch and back. ids[k]: what the k-th streams from (-1:
+ * Multicast: `transfer` from each of n ranks to `hub` (gathers), or from it to each, over a switch
+ * that copies and adds and joins them all; the hub's own link carries them once. A rank may be the
+ * hub itself, whose data then go to the switch and back. ids[k]: what the k-th streams from (-1:
  * nothing), then its number. load: [links], gets `count` where a link carries it. COPSE_INFEASIBLE
  * without such a switch.
  */

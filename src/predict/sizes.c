@@ -67,8 +67,8 @@ struct search {
 static bool has_reason(const struct search *s) { return s->best.us > s->bound_us * (1 + ENOUGH); }
 static bool has_time(const struct search *s) { return has_reason(s) && s->work < s->most_work; }
 
-/* What is cheap and may be the best has its turn while there is reason; not where what is fastest came
- * first, and exchange has more to gain. */
+/* What is cheap and may be the best has its turn while there is reason; not where what is fastest
+ * came first, and exchange has more to gain. */
 static bool has_turn(const struct search *s, const struct variant *v) {
   return copse_schedule_doubles(v->of) && !s->question->from ? has_reason(s) : has_time(s);
 }
@@ -183,8 +183,8 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
   double us;
   for (int c = 1; c <= most; c *= 2) {
     COPSE_DO(time_in_chunks(s, prediction, v, c, 0, 1 + CHUNKS_WORSE, &us));
-    if (us > v->us * (1 + CHUNKS_WORSE) || c > 8 * (v->chunks + 1) || !has_turn(s, v) || s->work > end)
-      break;
+    if (us > v->us * (1 + CHUNKS_WORSE) || c > 8 * (v->chunks + 1)) break;
+    if (!has_turn(s, v) || s->work > end) break;
   }
   int around = v->chunks;
   if (v->us < FEW_SLOTS_REACH * s->best.us) COPSE_DO(try_few_slots(s, prediction, v, most, end));
@@ -546,8 +546,8 @@ static copse_status mix(struct search *s, const struct variant *one, const struc
       COPSE_DO(copy_tree(s, &one->of->arena, &other->trees[t], (struct copse_q){8 - eighths, 8},
                          &trees[n + (size_t)t]));
     mixed.trees = trees;
-    snprintf(mixed.name, sizeof mixed.name, "%.*s and %.*s", (int)strcspn(one->name, ","), one->name,
-             (int)strcspn(other->name, ","), other->name);
+    snprintf(mixed.name, sizeof mixed.name, "%.*s and %.*s", (int)strcspn(one->name, ","),
+             one->name, (int)strcspn(other->name, ","), other->name);
     for (int copies = 1; copies <= 64 && mixed.n_trees * copies <= MOST_MIXED; copies *= 4) {
       COPSE_DO(far_trees_first(s, &mixed, copies, &sorted));
       COPSE_DO(consider(s, &sorted));

@@ -30,10 +30,10 @@ static inline bool copse_chunks_in_order(uint64_t least) {
   return least == COPSE_LEAST_CHUNK_BYTES || least == COPSE_FAR_FIRST_CHUNK_BYTES;
 }
 /*
- * Of the cost of a hop from rank to rank, what the worker that sends is busy for with each message, in us. From an
- * allreduce of 1 KiB by packets on an H200 (tests/gpu/results/2026-11-20-h200.txt, in
- * graphs): 12.21 us with 2 ranks and 16.49 with 8, where each rank sends and receives 12 messages
- * more: 0.18 us for each.
+ * Of the cost of a hop from rank to rank, what the worker that sends is busy for with each message,
+ * in us. From an allreduce of 1 KiB by packets on an H200 (tests/gpu/results/2026-11-20-h200.txt,
+ * in graphs): 12.21 us with 2 ranks and 16.49 with 8, where each rank sends and receives 12
+ * messages more: 0.18 us for each.
  */
 #define COPSE_MESSAGE_US 0.18
 

@@ -181,8 +181,8 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
  */
 #define COPSE_LP_MIXTURE_STEPS 5000
 #define COPSE_LP_MIXTURE_STEPS_PER_ROW 10
-/* What a step looks at, in entries for a row; and work in all of an all-to-all's masters, about 3 ns
- * each. */
+/* What a step looks at, in entries for a row; and work in all of an all-to-all's masters, about 3
+ * ns each. */
 #define COPSE_LP_MIXTURE_ROW_WORK 100
 #define COPSE_LP_MIXTURE_WORK ((int64_t)1200000000)
 /* More rows are added as they bind: with all from the start, 1,024 ranks by demand have no solution
@@ -210,16 +210,16 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_JOINT_CUTS_AT_ONCE 6
 #define COPSE_WHOLE_CUTS_AT_ONCE 1
 /* Halvings of the way on which cuts are looked for where groups share links; one alone takes 1. 8
- * groups on a torus 4x4x4, allgather, take 19,700 steps of the simplex method with 1, 14,900 with 2,
- * 13,600 with 3 and 12,900 with 4, which makes more rows and takes as long. */
+ * groups on a torus 4x4x4, allgather, take 19,700 steps of the simplex method with 1, 14,900 with
+ * 2, 13,600 with 3 and 12,900 with 4, which makes more rows and takes as long. */
 #define COPSE_JOINT_HALVINGS 3
 /* The rate alone has many solutions, whose cuts are found one after the other; once it has stood
  * still for so many rounds, short ways lead to the end sooner. */
 #define COPSE_JOINT_IDLE_ROUNDS 5
-/* Links off the shortest ways are left out at first where they are at least this part of the columns.
- * Fewer save nothing, and cost many steps once they are let in: of several groups 16 on tori 8x8 and
- * 4x4x4, where 48 and 43 % are off them, take 14 and 26 instead of 30 and 35 CPU seconds. On hosts
- * with switches it is 53 to 90 %. */
+/* Links off the shortest ways are left out at first where they are at least this part of the
+ * columns. Fewer save nothing, and cost many steps once they are let in: of several groups 16 on
+ * tori 8x8 and 4x4x4, where 48 and 43 % are off them, take 14 and 26 instead of 30 and 35 CPU
+ * seconds. On hosts with switches it is 53 to 90 %. */
 #define COPSE_JOINT_CLOSED_PART 5
 #define COPSE_JOINT_GROUPS_CLOSED_PART 2
 /* Units by which two rates may differ before rationals are asked. */
@@ -311,8 +311,8 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* Branch and cut (bound.c): beyond these it would not get far in the time that anybody waits. */
 #define COPSE_PLACE_MAX_BINARIES 1200
 #define COPSE_PLACE_MAX_NONZEROS 400000
-/* Steps of the simplex method times entries: 20 to 30 s of processor time (48 experts on 24 ranks, 8
- * steps: 1 ms a step and 0.35 s a node). */
+/* Steps of the simplex method times entries: 20 to 30 s of processor time (48 experts on 24 ranks,
+ * 8 steps: 1 ms a step and 0.35 s a node). */
 #define COPSE_PLACE_ILP_WORK ((int64_t)1000000000)
 
 /* GLPK solves relaxations to 1e-7; what they are trusted for is a little less. */

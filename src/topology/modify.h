@@ -62,8 +62,8 @@ copse_status copse_topology_changed(const struct copse_topology *topology, const
 /*
  * The same with links narrowed until every relay takes in as much as it lets out, which trees need:
  * what they need less than the whole topology they find here too. The widest link of the wider side
- * gives, one to or from a rank before others. The caller releases *out. COPSE_UNSUPPORTED where that
- * does not end soon; COPSE_OVERFLOW.
+ * gives, one to or from a rank before others. The caller releases *out. COPSE_UNSUPPORTED where
+ * that does not end soon; COPSE_OVERFLOW.
  */
 copse_status copse_topology_balance(const struct copse_topology *topology,
                                     struct copse_topology **out,

@@ -425,7 +425,8 @@ static copse_status number_ranks(struct copse_topology_builder *builder, struct 
     stated += box->nodes[i].rank >= 0;
   }
   if (n_ranks == 0)
-    return refuse(builder, 0, "no node of type \"gpu\" (in small letters); a topology needs at least one rank");
+    return refuse(builder, 0,
+                  "no node of type \"gpu\" (in small letters); a topology needs at least one rank");
   int *rank_nodes;
   COPSE_DO(COPSE_ARRAY(&box->arena, (size_t)n_ranks, rank_nodes, err));
   box->view.n_ranks = n_ranks;

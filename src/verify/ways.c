@@ -16,7 +16,7 @@ enum type { LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, ANY, N_TYPES };
 
 /* All ways from one node, by the places of its host's nodes. */
 struct copse_verify_source {
-  int *distance[N_TYPES];         /* over links of a type, or better; -1: none. NULL: not yet known */
+  int *distance[N_TYPES]; /* over links of a type, or better; -1: none. NULL: not yet known */
   struct copse_q *width[N_TYPES]; /* of those that there are */
   struct copse_verify_way **ways; /* those asked for */
 };
@@ -530,8 +530,8 @@ uint64_t copse_verify_tray(const struct copse_verify_ways *w, int node) {
   return w->topology->nodes[node].has_dev ? w->topology->nodes[node].dev >> 56 : 0;
 }
 
-/* The NIC of a GPU's n-th channel: GPUs that share NICs start at different ones (bits mirrored where the
- * NICs are a power of two), and go through as many as each has. -1: it has none. */
+/* The NIC of a GPU's n-th channel: GPUs that share NICs start at different ones (bits mirrored
+ * where the NICs are a power of two), and go through as many as each has. -1: it has none. */
 static int nic_of(const struct view *v, int g, int channel) {
   int mine = 0, first = -1, sharers = 0;
   for (int k = v->nics - 1; k >= 0; k--)
@@ -551,7 +551,8 @@ static int nic_of(const struct view *v, int g, int channel) {
   return -1;
 }
 
-/* The GPU to which a NIC belongs: the nearest that has it in its first channels, of 64; NICs repeat. */
+/* The GPU to which a NIC belongs: the nearest that has it in its first channels, of 64; NICs
+ * repeat. */
 static int owner_of(const struct view *v, int k) {
   for (int channel = 0; channel < 64 && channel < v->nics; channel++)
     for (int g = 0; g < v->n; g++)
@@ -576,7 +577,8 @@ static copse_status may_relay(struct view *v, int g, int o, int k, bool *may,
   *own = (struct glance){least(there.width, last.width), PXN};
   v->best_out[g] = v->out[g * v->nics];
   for (int i = 0; i < v->nics; i++)
-    if (is_nearer(v->out[g * v->nics + i], v->best_out[g])) v->best_out[g] = v->out[g * v->nics + i];
+    if (is_nearer(v->out[g * v->nics + i], v->best_out[g]))
+      v->best_out[g] = v->out[g * v->nics + i];
   return COPSE_OK;
 }
 
@@ -592,7 +594,8 @@ static copse_status find_relays(struct copse_verify_ways *w, int host, struct co
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)v.nics, v.best_in, err));
   COPSE_DO(COPSE_ARRAY(&w->arena, pairs, relay, err));
   for (int i = 0; i < (int)pairs; i++) {
-    int gpu = w->gpus[w->first_gpu[host] + i / v.nics], nic = w->nics[w->first_nic[host] + i % v.nics];
+    int gpu = w->gpus[w->first_gpu[host] + i / v.nics],
+        nic = w->nics[w->first_nic[host] + i % v.nics];
     COPSE_DO(look(w, gpu, nic, &v.out[i], err));
     COPSE_DO(look(w, nic, gpu, &v.in[i], err));
     struct glance *row = &v.best_out[i / v.nics], *column = &v.best_in[i % v.nics];
@@ -622,7 +625,8 @@ copse_status copse_verify_find_way_out(struct copse_verify_ways *w, int gpu, int
   while (w->gpus[g] != gpu) g++;
   while (w->nics[k] != nic) k++;
   g -= w->first_gpu[host];
-  int over = w->relays[host][g * (w->first_nic[host + 1] - w->first_nic[host]) + k - w->first_nic[host]];
+  int over =
+      w->relays[host][g * (w->first_nic[host + 1] - w->first_nic[host]) + k - w->first_nic[host]];
   if (over < 0) return COPSE_OK;
   COPSE_DO(copse_verify_find_way(w, gpu, over, first, err));
   return copse_verify_find_way(w, over, nic, last, err);

@@ -1,6 +1,7 @@
 /*
  * Inside src/verify only: a topology read as NCCL reads it, for certificates of rings: hosts, GPUs,
- * NICs, and the one way between two of them (docs/nccl-rings.md). Written apart from src/nccl, which the search goes by.
+ * NICs, and the one way between two of them (docs/nccl-rings.md). Written apart from src/nccl,
+ * which the search goes by.
  */
 #pragma once
 
@@ -42,8 +43,8 @@ copse_status copse_verify_find_way(struct copse_verify_ways *ways, int from, int
                                    const struct copse_verify_way **out,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* NCCL's number of the tray of an NVLink domain that a GPU or NIC of a host is in: between a NIC and
- * the GPUs of another tray NCCL has no way, not over a GPU either. */
+/* NCCL's number of the tray of an NVLink domain that a GPU or NIC of a host is in: between a NIC
+ * and the GPUs of another tray NCCL has no way, not over a GPU either. */
 uint64_t copse_verify_tray(const struct copse_verify_ways *ways, int node);
 
 /* From a GPU out at a NIC, both nodes of one host: straight (*first is NULL), or over the GPU that

@@ -487,7 +487,8 @@ static struct way extend(const struct outline *o, const struct way *w, int v, in
     next.cpus += is_type(o, v, "cpu");
     next.pcie += is_type(o, v, "pcie");
     next.nvswitch = next.nvswitch || is_type(o, v, "nvswitch");
-    next.fabric = next.fabric || (is_type(o, v, "switch") && (o->places.n == 0 || o->places.of[v] < 0));
+    next.fabric =
+        next.fabric || (is_type(o, v, "switch") && (o->places.n == 0 || o->places.of[v] < 0));
   }
   struct copse_q width = o->topology->links[link].bandwidth;
   if (next.width.num == 0 || copse_q_cmp(width, next.width) < 0) next.width = width;
@@ -633,6 +634,7 @@ copse_status copse_outline_matrix(const struct copse_topology *topology, bool js
   if (m.all > m.n) copse_text_add(text, "(the first %d of %d GPUs)\n", m.n, m.all);
   copse_text_add(text,
                  "GB/s of the narrowest link. NVS: through an NVSwitch, PIX: one PCIe switch, PXB: "
-                 "several,\nPHB: a CPU, SYS: two CPUs, relay: a switch of the host,\nnet: switches of the fabric, -: no way inside the host\n");
+                 "several,\nPHB: a CPU, SYS: two CPUs, relay: a switch of the host,\nnet: switches "
+                 "of the fabric, -: no way inside the host\n");
   return copse_text_status(text, err);
 }

@@ -17,8 +17,8 @@ copse_status copse_outline(const struct copse_topology *topology, struct copse_t
 /*
  * Appends the table of `nvidia-smi topo -m` for the first of the hosts that are alike: from each
  * GPU and NIC to each GPU the way of the fewest links, in GB/s of its narrowest link, and what it
- * leads through. COPSE_NOMEM. With `json` an object instead: {"name", "host" or null, "gpus": number,
- * "columns": [id], "rows": [{"id", "GBps": [number or null], "through": [text or null]}]}.
+ * leads through. COPSE_NOMEM. With `json` an object instead: {"name", "host" or null, "gpus":
+ * number, "columns": [id], "rows": [{"id", "GBps": [number or null], "through": [text or null]}]}.
  */
 copse_status copse_outline_matrix(const struct copse_topology *topology, bool json,
                                   struct copse_text *text, struct copse_err *err) COPSE_CHECKED;

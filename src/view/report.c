@@ -266,7 +266,8 @@ static void add_card(struct copse_text *text, const char *title) {
 
 static const char *standing(const struct copse_schedule *s) {
   if (!copse_q_eq(s->time_per_GB, s->bound.time_per_GB)) return NULL;
-  return s->bound.kind == COPSE_BOUND_PHASES    ? "both phases optimal: no reduce_scatter and allgather in turn, equal shares, are faster"
+  return s->bound.kind == COPSE_BOUND_PHASES    ? "both phases optimal: no reduce_scatter and "
+                                                  "allgather in turn, equal shares, are faster"
          : s->bound.kind == COPSE_BOUND_FORESTS ? "optimal among forests with common shares"
                                                 : "optimal: equal to the bound";
 }
@@ -511,7 +512,8 @@ static void add_prediction_table(struct copse_text *text, const struct copse_rep
   if (r->on_routes.num == 0) return;
   int last = COPSE_REPORT_SIZES - 1;
   double us = 1e-3 * copse_q_to_double(r->on_routes) * (double)copse_report_size(last);
-  copse_text_add(text, "<p>Trees on the fabric's own routes, which plans' messages take, need at least ");
+  copse_text_add(text,
+                 "<p>Trees on the fabric's own routes, which plans' messages take, need at least ");
   add_exact(text, r->on_routes, "s/GB");
   copse_text_add(text, ": at %s this is %s above that.</p>\n", size_name(last, (char[16]){0}),
                  copse_gap_text(r->us[0][last], us, (char[COPSE_GAP_TEXT]){0}));

@@ -20,7 +20,8 @@ struct copse_report {
   int n_predictions;
   double us[COPSE_MAX_PREDICTIONS][COPSE_REPORT_SIZES];
   double bound_us[COPSE_REPORT_SIZES]; /* what no schedule beats; 0: not known */
-  struct copse_q on_routes; /* s per GB that trees on the fabric's own routes take at least; 0: no more */
+  struct copse_q
+      on_routes; /* s per GB that trees on the fabric's own routes take at least; 0: no more */
   const char *made_by;                 /* the command; or NULL */
 };
 

@@ -706,7 +706,8 @@ static int run(void *arguments, int n_left, char **left) {
 static const struct copse_option own[] = {
     {"--hosts", 0, "N", "hosts of this kind, on a network taken as no limit", TO(hosts),
      COPSE_OPTION_RANGE(1, 65536), .common = true},
-    {"--output", 'o', "FILE", "the same as a page of HTML", TO(output), .writes = true, .common = true},
+    {"--output", 'o', "FILE", "the same as a page of HTML", TO(output), .writes = true,
+     .common = true},
     {"--json", 'j', NULL, "as one JSON object", TO(json), .common = true},
     {0}};
 

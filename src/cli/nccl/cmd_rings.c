@@ -109,8 +109,9 @@ static void print_report(const struct copse_nccl_best *best, const struct copse_
            COPSE_CLI_Q(best->groups[g].ring.bound), COPSE_CLI_Q(best->groups[g].chain.bound));
   }
   if (best->n_groups > 1)
-    printf("  (of chains: on rails that all hosts have, at the host's place in NCCL's trees over the "
-           "hosts,\n  where some have fewer neighbours, and so more left for chains)\n");
+    printf(
+        "  (of chains: on rails that all hosts have, at the host's place in NCCL's trees over the "
+        "hosts,\n  where some have fewer neighbours, and so more left for chains)\n");
   print_part("rings", "rings", &best->ring, 1, f->rings);
   print_part("chains", chains, &best->chain, bus_factor(best), f->chains);
   printf("all schedules%s: busbw %.10g at most; rings reach %.1f %% of it, chains %.1f %%\n",

@@ -6,7 +6,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -118,7 +117,8 @@ static copse_status measure_sizes(const struct copse_topology *topology,
         .work = n % 2 == 0 ? SEARCH_WORK : COPSE_SIZES_WORK(topology->n_ranks)};
     struct copse_size_answer answer;
     struct copse_solve_seconds ignored;
-    if (n % 2 == 1 && (i < COPSE_QUALITY_FROM_1M || result->ratios[i] <= COPSE_QUALITY_HIGH)) continue;
+    if (n % 2 == 1 && i < COPSE_QUALITY_FROM_1M) continue;
+    if (n % 2 == 1 && result->ratios[i] <= COPSE_QUALITY_HIGH) continue;
     copse_status status = copse_solve_for_size(topology, &question, &answer, &ignored, err);
     if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue; /* no such ratio */
     COPSE_DO(status);
@@ -289,7 +289,7 @@ static copse_status add_collective(struct job *job, const struct copse_topology 
 static copse_status add_file(struct job *job, const char *path, const char *file_name) {
   struct copse_cli_topology file = job->o->read;
   struct copse_err refused = COPSE_ERR_INIT;
-  struct copse_topology *topology = NULL, *healthy = NULL; /* no faults: NULL */
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *topology = NULL, *healthy = NULL;
   const char *name;
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(COPSE_GROW_IN(job->arena, job->paths, job->path_capacity, (size_t)job->n_files + 1,
@@ -300,24 +300,23 @@ static copse_status add_file(struct job *job, const char *path, const char *file
   copse_status status = copse_cli_load_topology(&file, &topology, &healthy, &refused);
   if (status == COPSE_NOMEM) return copse_fail_nomem(job->err);
   if (status != COPSE_OK) return add_unreadable(job, name, refused.text);
-  COPSE_TRY(copse_topology_sha256(topology, sha256, job->err));
+  COPSE_DO(copse_topology_sha256(topology, sha256, job->err));
   for (int c = 0; c < COPSE_N_COLLECTIVES; c++) {
     struct copse_quality_row row = {.topology = name, .collective = c, .ranks = topology->n_ranks};
     if (!job->o->collectives[c]) continue;
     memcpy(row.sha256, sha256, COPSE_QUALITY_SHA - 1);
-    COPSE_TRY(add_collective(job, topology, path, &row));
+    COPSE_DO(add_collective(job, topology, path, &row));
   }
-out:
-  copse_topology_free(topology);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- the files -------------------------------------------------------------------------- */
 
 static int is_wanted(const struct dirent *entry) {
   const char *name = entry->d_name;
-  return name[0] != '.' && (fnmatch("*.json", name, 0) == 0 || fnmatch("*.xml", name, 0) == 0 ||
-                            fnmatch("*.json.gz", name, 0) == 0 || fnmatch("*.xml.gz", name, 0) == 0);
+  bool is_json = copse_file_ends_with(name, ".json") || copse_file_ends_with(name, ".json.gz");
+  bool is_xml = copse_file_ends_with(name, ".xml") || copse_file_ends_with(name, ".xml.gz");
+  return name[0] != '.' && (is_json || is_xml);
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b) {
@@ -330,7 +329,8 @@ static copse_status add_folder(struct job *job, const char *path) {
   int n = scandir(path, &entries, is_wanted, by_name);
   if (n < 0) return copse_fail(job->err, COPSE_IO, "%s: cannot read this folder", path);
   if (n == 0)
-    status = copse_fail(job->err, COPSE_BAD_INPUT, "%s: no *.json or *.xml file in it, nor *.gz of such", path);
+    status = copse_fail(job->err, COPSE_BAD_INPUT,
+                        "%s: no *.json or *.xml file in it, nor *.gz of such", path);
   for (int i = 0; i < n; i++) {
     const char *file = copse_arena_printf(job->arena, "%s/%s", path, entries[i]->d_name);
     if (status == COPSE_OK)
@@ -599,10 +599,10 @@ static void print_text(const struct job *job) {
   if (o->update) {
     for (size_t i = 0; i < job->now.n_rows; i++)
       if (job->now.rows[i].result.outcome == COPSE_QUALITY_UNREADABLE)
-        printf("%s: %s until it can be read, or is removed\n", job->now.rows[i].topology,
-               had_results(job, &job->now.rows[i]) ? "its rows stay in the table"
-                                                   : "not in the table");
-    printf("%s: written, %zu result%s of %d file%s\n", o->table, job->now.n_rows, COPSE_S(job->now.n_rows), job->n_files, COPSE_S(job->n_files));
+        printf("%s: %s the table until it can be read, or is removed\n", job->now.rows[i].topology,
+               had_results(job, &job->now.rows[i]) ? "its rows stay in" : "not in");
+    printf("%s: written, %zu result%s of %d file%s\n", o->table, job->now.n_rows,
+           COPSE_S(job->now.n_rows), job->n_files, COPSE_S(job->n_files));
     return;
   }
   copse_quality_count(job->counts, job->n_files, &counts);
@@ -735,7 +735,8 @@ static int take_collective(void *options, const char *command, char *value) {
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
 static const struct copse_option own[] = {
-    {"--table", 0, "FILE", "the table (default schedules/quality.txt)", TO(table), .takes = COPSE_KIND_QUALITY, .common = true},
+    {"--table", 0, "FILE", "the table (default schedules/quality.txt)", TO(table),
+     .takes = COPSE_KIND_QUALITY, .common = true},
     {"--update", 'u', NULL,
      "write what is found into the table instead of comparing; rows that\n"
      "were not measured stay, so do those of a file that can't be read (exit\n"
@@ -776,12 +777,12 @@ static void begin(void *options) {
 
 static const char usage[] =
     "usage: copse quality [FOLDER|FILE ...] [--table FILE] [options]\n\n"
-    "Solves every topology (*.json, *.xml, also .gz; default: those in topologies/) for every collective\n"
-    "(broadcast and reduce: root 0) and compares with the table of an earlier time: exit status\n"
-    "1 for any loss. A loss is a longer time, a bound that proves less, more or higher trees, a\n"
-    "larger k, a longer predicted time, no schedule where there was one; also a topology that has\n"
-    "changed (even for the better), has gone, can't be read, or is not in the table. How long "
-    "solving took is shown, never compared.\n\n";
+    "Solves every topology (*.json, *.xml, also .gz; default: those in topologies/) for every\n"
+    "collective (broadcast and reduce: root 0) and compares with the table of an earlier time:\n"
+    "exit status 1 for any loss. A loss is a longer time, a bound that proves less, more or\n"
+    "higher trees, a larger k, a longer predicted time, no schedule where there was one; also a\n"
+    "topology that has changed (even for the better), has gone, can't be read, or is not in the\n"
+    "table. How long solving took is shown, never compared.\n\n";
 static const char in_ci[] =
     "In a CI of your own: run 'copse quality FOLDER --table FILE --update' once, commit FILE,\n"
     "and run 'copse quality FOLDER --table FILE' from then on (an example for GitHub Actions:\n"

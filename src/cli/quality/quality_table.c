@@ -491,9 +491,9 @@ void copse_quality_count(const int n[COPSE_QUALITY_LOSS + 1], int n_files,
       out,
       "%s: %d file%s, %d result%s: %d as before, %d better, %d lost, %d changed, %d new, %d gone, "
       "%d not compared",
-      copse_quality_failures(n) > 0 ? "NOT OK" : "ok", n_files, COPSE_S(n_files), all, COPSE_S(all), n[COPSE_QUALITY_SAME],
-      n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED], n[COPSE_QUALITY_NEW],
-      n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
+      copse_quality_failures(n) > 0 ? "NOT OK" : "ok", n_files, COPSE_S(n_files), all, COPSE_S(all),
+      n[COPSE_QUALITY_SAME], n[COPSE_QUALITY_GAIN], n[COPSE_QUALITY_LOSS], n[COPSE_QUALITY_CHANGED],
+      n[COPSE_QUALITY_NEW], n[COPSE_QUALITY_GONE], n[COPSE_QUALITY_UNCOMPARED]);
 }
 
 static void add_junit_case(const struct copse_quality_case *it, struct copse_text *out) {

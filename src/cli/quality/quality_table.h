@@ -159,7 +159,8 @@ struct copse_quality_case {
   enum copse_quality_verdict verdict;
   double seconds; /* of solving */
 };
-/* Its text in one line: "another topology ..; worse bound 1 -> 2 s/GB"; NULL: none, or no memory. */
+/* Its text in one line: "another topology ..; worse bound 1 -> 2 s/GB"; NULL: none, or no memory.
+ */
 const char *copse_quality_reason(const struct copse_quality_case *it, struct copse_arena *arena);
 /* JUnit's XML: a test case for each row, a failure for each that fails the check. */
 void copse_quality_to_junit(const struct copse_quality_case *cases, size_t n,

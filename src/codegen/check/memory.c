@@ -126,9 +126,12 @@ struct row {
   const struct copse_plan_piece *piece;
 };
 
-COPSE_ORDER(compare_rows, struct row, COPSE_UP(block) ?:
-            compare_fractions(a->piece->lo_num, a->piece->lo_den, b->piece->lo_num, b->piece->lo_den) ?:
-            compare_fractions(a->piece->hi_num, a->piece->hi_den, b->piece->hi_num, b->piece->hi_den))
+static int compare_pieces(const struct copse_plan_piece *a, const struct copse_plan_piece *b) {
+  return compare_fractions(a->lo_num, a->lo_den, b->lo_num, b->lo_den)
+             ?: compare_fractions(a->hi_num, a->hi_den, b->hi_num, b->hi_den);
+}
+
+COPSE_ORDER(compare_rows, struct row, COPSE_UP(block) ?: compare_pieces(a->piece, b->piece))
 
 /* Within a block pieces must be the same or apart, and leave no gap from 0 to 1. */
 static copse_status check_tiling(const struct copse_memory *m, const char *label,

@@ -354,19 +354,20 @@ copse_status copse_lower_one_hop(struct copse_plan_build *b) {
 /* ---- by a switch that copies and adds ---------------------------------------------------- */
 
 /*
- * An allreduce of ranks at one switch that copies and adds (NVLink SHARP), in operations for the group
- * of all ranks (plan_abi.h). A unit is a part of a root's share. Its workers, one at each rank:
+ * An allreduce of ranks at one switch that copies and adds (NVLink SHARP), in operations for the
+ * group of all ranks (plan_abi.h). A unit is a part of a root's share. Its workers, one at each
+ * rank:
  *
  *   rank                                          root
  *     input -> own slot `in`                        input -> own slot `in`
  *     signal ------------------------------------>  wait for all
- *                                                   sum of all ranks' `in` -> all ranks' `out`, final
- *     wait <--------------------------------------  signal all
- *     own slot `out` -> output                      own slot `out` -> output
+ *                                                   sum of all ranks' `in` -> all ranks' `out`,
+ * final wait <--------------------------------------  signal all own slot `out` -> output own slot
+ * `out` -> output
  *
- * No credits are needed: the root's signal also says that `in` was read, the rank's next one that `out`
- * was. A worker does the first step of all its units before the second of any, chunk by chunk, so
- * operations wait for smaller (chunk, step) alone and no ring of waits can close.
+ * No credits are needed: the root's signal also says that `in` was read, the rank's next one that
+ * `out` was. A worker does the first step of all its units before the second of any, chunk by
+ * chunk, so operations wait for smaller (chunk, step) alone and no ring of waits can close.
  */
 struct group_unit {
   int root, piece;
@@ -484,8 +485,9 @@ copse_status copse_lower_multicast(struct copse_plan_build *b) {
                       s->nodes[s->n_copying > 0 ? s->copying[0] : s->adding[0]],
                       s->n_copying > 0 ? "copy" : "add");
   if (s->n_ranks > (int)COPSE_MOVE_MAX_OPERANDS)
-    return copse_fail(b->err, COPSE_UNSUPPORTED, "a group of %d ranks, an operation has room for %d",
-                      s->n_ranks, (int)COPSE_MOVE_MAX_OPERANDS);
+    return copse_fail(b->err, COPSE_UNSUPPORTED,
+                      "a group of %d ranks, an operation has room for %d", s->n_ranks,
+                      (int)COPSE_MOVE_MAX_OPERANDS);
   COPSE_DO(group_units(&l));
   group_tables(&l);
   copse_build_levels(b, 2);

@@ -222,8 +222,9 @@ static copse_status fill_low_latency(struct copse_lower_options *o, struct copse
   return COPSE_OK;
 }
 
-/* What a schedule for one size says of its chunks; it is cut as it is to be. The smallest chunk also tells the simulator that
- * the plan's pieces are numbered in the order in which they take turns, and which goes first. */
+/* What a schedule for one size says of its chunks; it is cut as it is to be. The smallest chunk
+ * also tells the simulator that the plan's pieces are numbered in the order in which they take
+ * turns, and which goes first. */
 static void fill_objective(const struct copse_schedule *s, struct copse_lower_options *o) {
   if (s->objective.bytes == 0) return;
   if (o->instances == COPSE_LOWER_AUTO && !o->one_hop) o->instances = 1;

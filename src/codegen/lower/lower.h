@@ -19,8 +19,8 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
                                   const struct copse_lower_options *options,
                                   struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
 
-/* What each rank does of a schedule lowered so (copse_plan_digest_parts): *parts [n_ranks] is of the
- * arena. Errors as of copse_lower_schedule. */
+/* What each rank does of a schedule lowered so (copse_plan_digest_parts): *parts [n_ranks] is of
+ * the arena. Errors as of copse_lower_schedule. */
 copse_status copse_lower_digest(const struct copse_schedule *schedule,
                                 const struct copse_lower_options *options,
                                 struct copse_arena *arena, struct copse_plan_header *header,
@@ -28,9 +28,9 @@ copse_status copse_lower_digest(const struct copse_schedule *schedule,
                                 struct copse_err *err) COPSE_CHECKED;
 
 /*
- * How a plan was lowered from its schedule: in chunks, packets or packets of one hop, for its sizes,
- * the rest as *options has it; *found where a plan made so does what `parts` digests. Errors but
- * COPSE_UNSUPPORTED as of copse_lower_schedule.
+ * How a plan was lowered from its schedule: in chunks, packets or packets of one hop, for its
+ * sizes, the rest as *options has it; *found where a plan made so does what `parts` digests. Errors
+ * but COPSE_UNSUPPORTED as of copse_lower_schedule.
  */
 copse_status copse_lower_find(const struct copse_schedule *schedule,
                               const struct copse_plan_header *header,

@@ -18,8 +18,8 @@
 #define COPSE_POLICY_ONE_HOP_BYTES ((int64_t)16 << 10)
 #define COPSE_POLICY_ONE_HOP_PART_BYTES ((int64_t)512)
 
-/* Bytes that a link takes in a microsecond, to tell which messages keep a worker longer (trees.c). Of
- * NVLink to one GPU and of NICs some 25 to 900 thousand. */
+/* Bytes that a link takes in a microsecond, to tell which messages keep a worker longer (trees.c).
+ * Of NVLink to one GPU and of NICs some 25 to 900 thousand. */
 #define COPSE_POLICY_DEALT_RATE 1e5
 
 /* The work of a role that only waits, where one that reads or writes its piece once has 1. */

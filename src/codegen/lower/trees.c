@@ -512,8 +512,8 @@ static void notify_children(struct lowering *l, int u, int first, int end) {
   }
 }
 
-/* MOVEs to the children from the `from`-th of the tree's list on; at a lone root with the first ones
- * also to itself. */
+/* MOVEs to the children from the `from`-th of the tree's list on; at a lone root with the first
+ * ones also to itself. */
 static void add_puts(struct lowering *l, int u, int rank, int from, int end) {
   const struct copse_unit_tree *tree = l->parts[BROADCAST][u].tree;
   bool source = rank == l->units.units[u].root && !l->units.units[u].reduce;
@@ -627,8 +627,8 @@ static void add_worker(struct lowering *l, int rank, const struct copse_role *ro
   copse_build_worker(l->b, rank, first_op);
 }
 
-/* With far_first splits broadcasts where there is farther to go from one child than from another: then
- * others' data may go between. `roles` has room for the most that come of it. */
+/* With far_first splits broadcasts where there is farther to go from one child than from another:
+ * then others' data may go between. `roles` has room for the most that come of it. */
 static size_t split_roles(const struct lowering *l, struct copse_role *roles, size_t n) {
   size_t all = n;
   for (size_t i = 0; i < n && l->units.far_first; i++) {

@@ -133,12 +133,13 @@ bool copse_schedule_is_group(const struct copse_schedule *s) {
 /* Every send of a plan goes to one receiver, and every sum is made at a rank. */
 static copse_status refuse(const struct copse_schedule *s, struct copse_err *err) {
   if (s->n_copying + s->n_adding == 0) return COPSE_OK;
-  return copse_fail(err, COPSE_UNSUPPORTED,
-                    "the schedule counts on '%s' to %s for its time, which only a plan in chunks can "
-                    "ask of a switch (--to plan, mscclpp); solve the topology without \"multicast\" and \"aggregation\" for one "
-                    "that is sent as it says",
-                    s->nodes[s->n_copying > 0 ? s->copying[0] : s->adding[0]],
-                    s->n_copying > 0 ? "copy" : "add");
+  return copse_fail(
+      err, COPSE_UNSUPPORTED,
+      "the schedule counts on '%s' to %s for its time, which only a plan in chunks can "
+      "ask of a switch (--to plan, mscclpp); solve the topology without \"multicast\" and "
+      "\"aggregation\" for one "
+      "that is sent as it says",
+      s->nodes[s->n_copying > 0 ? s->copying[0] : s->adding[0]], s->n_copying > 0 ? "copy" : "add");
 }
 
 /* A unit for each piece, whose trees come one after the other. */

@@ -123,8 +123,8 @@ struct copse_chunk_run {
   int offset, count; /* offset: within the block */
 };
 
-/* The host of each rank, by the part of ids before a point (all on one where there is none), or so many
- * ranks each where ranks_per_host > 0. Returns how many there are. */
+/* The host of each rank, by the part of ids before a point (all on one where there is none), or so
+ * many ranks each where ranks_per_host > 0. Returns how many there are. */
 int copse_schedule_hosts(const struct copse_schedule *schedule, int ranks_per_host, int *host);
 
 /* Whether every tree goes from or to its root in one hop, by a switch that copies and adds: what

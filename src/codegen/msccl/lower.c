@@ -330,7 +330,8 @@ static double price(const struct candidate *c) {
   return c->more + (c->block & (c->block - 1) ? USUAL_SIZES_WORTH : 0);
 }
 
-COPSE_ORDER(less_first, struct candidate, COPSE_COMPARE(price(a), price(b)) ?: COPSE_UP(block) ?: COPSE_UP(spread))
+COPSE_ORDER(less_first, struct candidate,
+            COPSE_COMPARE(price(a), price(b)) ?: COPSE_UP(block) ?: COPSE_UP(spread))
 
 /* Powers of two, which serve the usual sizes, and multiples of them that odd numbers of ranks and
  * trees ask for. */

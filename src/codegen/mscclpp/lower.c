@@ -13,11 +13,11 @@
  * Blocks start with a handshake of all their peers. Ranks of one host use memory channels. Others
  * use ports, through scratch, since a port reads a buffer from where its allocation starts, and
  * through scratch that only the sender writes, since a port may still read when the launch is over.
- * A schedule whose switch copies and adds (--in-network) has a switch channel of all ranks: once all are
- * there, the root of a run sums the outputs of all in the switch and stores the sum to all (glres).
- * A plan is for one layout, in place naming only the buffer that lies at the same distance on every
- * rank. A block passes on whole chunks; with --pipeline it does each of its parts in a `pipeline`,
- * piece by piece, so that the hops of a tree overlap.
+ * A schedule whose switch copies and adds (--in-network) has a switch channel of all ranks: once
+ * all are there, the root of a run sums the outputs of all in the switch and stores the sum to all
+ * (glres). A plan is for one layout, in place naming only the buffer that lies at the same distance
+ * on every rank. A block passes on whole chunks; with --pipeline it does each of its parts in a
+ * `pipeline`, piece by piece, so that the hops of a tree overlap.
  */
 #include "codegen/mscclpp/lower.h"
 
@@ -461,8 +461,8 @@ static void deal(struct job *j) {
   }
 }
 
-/* Before anything is written to a peer, it has entered the launch. `data`: and what a switch sums, or
- * has stored, is there. */
+/* Before anything is written to a peer, it has entered the launch. `data`: and what a switch sums,
+ * or has stored, is there. */
 static void greet(struct block *b, bool data) {
   const char *const names[] = {data ? "signal" : "rlxsignal", data ? "wait" : "rlxwait"};
   if (data) meet(b);
@@ -755,7 +755,8 @@ static copse_status make(struct job *j, struct copse_mscclpp_summary *summary) {
   COPSE_DO(COPSE_ARRAY(&j->arena, (size_t)j->schedule->n_ranks, j->host, j->err));
   j->n_hosts = copse_schedule_hosts(j->schedule, j->options.ranks_per_host, j->host);
   if (j->multicast && (j->n_hosts > 1 || j->options.pipeline_bytes > 0))
-    return copse_fail(j->err, COPSE_UNSUPPORTED, "a switch channel is for one host, without --pipeline");
+    return copse_fail(j->err, COPSE_UNSUPPORTED,
+                      "a switch channel is for one host, without --pipeline");
   int n_blocks = j->options.max_blocks;
   int of_use =
       j->schedule->collective == COPSE_ALLTOALL ? j->schedule->n_ranks : (int)j->cut.n_runs;

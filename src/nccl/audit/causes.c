@@ -268,9 +268,10 @@ static copse_status find_better_trees(struct causes *c, const struct reach *r, c
 }
 
 static const char *plans_mend(struct causes *c) {
-  const char *hosts = c->in->machine->n_hosts > 1 ? "; over several hosts they are experimental, and "
-                                                    "run only with COPSE_SEVERAL_HOSTS=1"
-                                                  : "";
+  const char *hosts = c->in->machine->n_hosts > 1
+                          ? "; over several hosts they are experimental, and "
+                            "run only with COPSE_SEVERAL_HOSTS=1"
+                          : "";
   if (c->in->repeated)
     return say(c,
                "plans of copse, whose trees are not held to rings: copse plans CLUSTER -o FOLDER, "

@@ -31,8 +31,8 @@ static double share_of(const struct measured *m, double lost) {
   return m->row->bound > 0 ? lost / m->row->bound : 0;
 }
 
-/* What is missing between NCCL's graph, or where that is not known the bound, and the measurement; 0
- * without one. */
+/* What is missing between NCCL's graph, or where that is not known the bound, and the measurement;
+ * 0 without one. */
 static double lost(const struct measured *m) {
   double gap = (isfinite(m->row->nccl) ? m->row->nccl : m->row->bound) - m->row->measured;
   return isfinite(gap) && gap > 0 ? share_of(m, gap) : 0;
@@ -249,8 +249,8 @@ static bool has_cause(const struct measured *m) {
   return false;
 }
 
-/* Communicators of other ranks on the same hosts, at work in the same job; they explain what nothing
- * else does. */
+/* Communicators of other ranks on the same hosts, at work in the same job; they explain what
+ * nothing else does. */
 static copse_status find_groups(struct measured *m) {
   const struct copse_nccl_log *log = m->in->log;
   int others = 0, shared = 0, most = 0;

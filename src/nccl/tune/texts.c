@@ -32,8 +32,8 @@ void copse_tune_graph_name(int group, char name[COPSE_TUNE_NAME]) {
     snprintf(name, COPSE_TUNE_NAME, "graph-%d.xml", group);
 }
 
-/* COPSE_TUNE_SET lists what is set here, for the env.sh after this one to unset: another's settings,
- * such as a cloud's NCCL_TOPO_FILE, are left. */
+/* COPSE_TUNE_SET lists what is set here, for the env.sh after this one to unset: another's
+ * settings, such as a cloud's NCCL_TOPO_FILE, are left. */
 static void add_export(const char *name, const char *value, struct copse_text *out) {
   copse_text_add(out, "export %s=%s COPSE_TUNE_SET=\"$COPSE_TUNE_SET %s\"\n", name, value, name);
 }
@@ -109,7 +109,8 @@ static void add_rccl_env(const struct copse_tune_facts *f, struct copse_text *ou
   copse_text_add(out, "unset NCCL_RINGS RCCL_TREES\n");
   if (!trees && f->rings && f->n_groups > 1) {
     add_kinds(f, "NCCL_RINGS", out);
-    copse_text_add(out, "if [ -n \"$NCCL_RINGS\" ]; then export NCCL_RINGS; else unset NCCL_RINGS; fi\n");
+    copse_text_add(
+        out, "if [ -n \"$NCCL_RINGS\" ]; then export NCCL_RINGS; else unset NCCL_RINGS; fi\n");
   } else if (f->rings || trees) {
     copse_text_add(out, "export %s=", trees ? "RCCL_TREES" : "NCCL_RINGS");
     add_quoted(out, trees ? f->trees : f->rings[0]);
@@ -388,13 +389,13 @@ void copse_tune_write_readme(const struct copse_tune_facts *f, struct copse_text
                  "rings are those of the files; no\n`falling back to 0`, no `Ignoring`%s.\n",
                  f->joined,
                  f->has_table && !f->rccl ? "; a line `TUNER/copse: .. rules of ..`" : "");
-  copse_text_add(
-      out,
-      "\n## To undo\n\n    unset %s COPSE_TUNE_SET\n\nor start a shell that has not sourced env.sh. "
-      "Nothing else was changed. env.sh of\nanother folder unsets these first.\n",
-      f->rccl ? "NCCL_RINGS RCCL_TREES NCCL_TOPO_FILE NCCL_TUNER_CONFIG_FILE"
-              : "NCCL_GRAPH_FILE COPSE_NCCL_GRAPHS NCCL_TOPO_FILE NCCL_TUNER_PLUGIN "
-                "NCCL_TUNER_CONFIG_FILE NCCL_IGNORE_NET_MISMATCH");
+  copse_text_add(out,
+                 "\n## To undo\n\n    unset %s COPSE_TUNE_SET\n\nor start a shell that has not "
+                 "sourced env.sh. "
+                 "Nothing else was changed. env.sh of\nanother folder unsets these first.\n",
+                 f->rccl ? "NCCL_RINGS RCCL_TREES NCCL_TOPO_FILE NCCL_TUNER_CONFIG_FILE"
+                         : "NCCL_GRAPH_FILE COPSE_NCCL_GRAPHS NCCL_TOPO_FILE NCCL_TUNER_PLUGIN "
+                           "NCCL_TUNER_CONFIG_FILE NCCL_IGNORE_NET_MISMATCH");
 }
 
 /* ---- RCCL's variables

@@ -60,7 +60,11 @@ void copse_tune_write_figures_json(const struct copse_tune_facts *facts, struct 
 int copse_tune_find_times(const struct copse_nccl_model *model,
                           struct copse_tune_time times[COPSE_TUNE_TIMES]);
 /* Adds them, nothing where there are none. */
-enum copse_tune_times_form { COPSE_TUNE_TIMES_TABLE, COPSE_TUNE_TIMES_MARKDOWN, COPSE_TUNE_TIMES_JSON };
+enum copse_tune_times_form {
+  COPSE_TUNE_TIMES_TABLE,
+  COPSE_TUNE_TIMES_MARKDOWN,
+  COPSE_TUNE_TIMES_JSON
+};
 void copse_tune_write_times(const struct copse_tune_facts *facts, enum copse_tune_times_form form,
                             struct copse_text *out);
 

@@ -57,10 +57,10 @@ struct copse_backend_ops {
                           void **prepared, struct copse_err *err);
 
   /* Runs (CPU) or enqueues (GPU) the first of n >= 1 rounds, and as many after it as one launch can
-   * hold: *n_taken. They run one after the other; how many go together is each process's own affair.
-   * The status is of all that were taken. After COPSE_INVALID and COPSE_UNSUPPORTED (refused alike in
-   * every process), and after COPSE_NOMEM where all ranks are local, nothing has started and the
-   * backend is as before; any other error breaks the communicator. */
+   * hold: *n_taken. They run one after the other; how many go together is each process's own
+   * affair. The status is of all that were taken. After COPSE_INVALID and COPSE_UNSUPPORTED
+   * (refused alike in every process), and after COPSE_NOMEM where all ranks are local, nothing has
+   * started and the backend is as before; any other error breaks the communicator. */
   copse_status (*launch)(void *backend, const struct copse_round *rounds, uint32_t n,
                          uint32_t *n_taken, struct copse_err *err);
 

@@ -1,6 +1,6 @@
 /*
- * Calls of ranks, and what brings them together. Gathering: one queue of calls for each rank of this
- * process. A round is the heads of all queues.
+ * Calls of ranks, and what brings them together. Gathering: one queue of calls for each rank of
+ * this process. A round is the heads of all queues.
  *
  *   rank 0:  AR AG --          rank 0:     AG --
  *   rank 1:  AR -- --    =>    rank 1:     -- --      AR has run as a round of all three ranks;

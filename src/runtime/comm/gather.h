@@ -73,8 +73,8 @@ struct copse_gather {
   struct copse_err broken; /* COPSE_OK: it isn't */
   struct copse_err left;   /* who has destroyed its communicator */
 
-  /* Runs n rounds; called without the lock, by one thread at a time. *breaks: why no later round may
-   * run. */
+  /* Runs n rounds; called without the lock, by one thread at a time. *breaks: why no later round
+   * may run. */
   void (*launch)(void *context, struct copse_gather_round *rounds, uint32_t n,
                  struct copse_err *breaks);
   void *context;
@@ -106,10 +106,11 @@ void copse_gather_set_timeout(struct copse_gather *gather, double seconds);
 /* ---- agreement of processes ------------------------------------------------------------------ */
 
 /*
- * Whether all processes of a communicator go on alike. Collective over the bootstrap; without one it only returns `mine`. `mine` is how this rank has
- * fared so far (err then has the text): if anywhere it is not COPSE_OK, no rank goes on. `plans`
- * (n may be 0) are those that this rank is about to add: all ranks must have the same.
- * COPSE_REFUTED names the ranks that have failed, or whose plans differ from rank 0's.
+ * Whether all processes of a communicator go on alike. Collective over the bootstrap; without one
+ * it only returns `mine`. `mine` is how this rank has fared so far (err then has the text): if
+ * anywhere it is not COPSE_OK, no rank goes on. `plans` (n may be 0) are those that this rank is
+ * about to add: all ranks must have the same. COPSE_REFUTED names the ranks that have failed, or
+ * whose plans differ from rank 0's.
  */
 copse_status copse_agree(const struct copse_comm_shape *shape, copse_status mine,
                          const struct copse_plan *const *plans, size_t n,

@@ -306,7 +306,8 @@ static void trace(const struct copse_local_ranks *local, const struct copse_call
               choice->n_fitting == 1 ? "the only one for it" : "the narrowest range that holds it");
 }
 
-/* ", of these for 0 to 4096 bytes, 65536 bytes and more": what serves the call's collective and root. */
+/* ", of these for 0 to 4096 bytes, 65536 bytes and more": what serves the call's collective and
+ * root. */
 static void name_sizes(const struct copse_plans *plans, const struct copse_call *call,
                        struct copse_line *line) {
   int n = 0, n_of_roots = 0;
@@ -317,7 +318,8 @@ static void name_sizes(const struct copse_plans *plans, const struct copse_call 
     if (copse_collective_rooted(call->collective) && h->root != call->root) continue;
     if (n++ == 4) copse_line_add(line, " ..");
     if (n > 4) continue;
-    copse_line_add(line, "%s %llu", n == 1 ? ", of these for" : ",", (unsigned long long)h->min_bytes);
+    copse_line_add(line, "%s %llu", n == 1 ? ", of these for" : ",",
+                   (unsigned long long)h->min_bytes);
     if (h->max_bytes < INT64_MAX)
       copse_line_add(line, " to %llu bytes", (unsigned long long)h->max_bytes);
     else
@@ -338,11 +340,12 @@ static copse_status lacks_plan(const struct copse_local_ranks *local, const stru
     snprintf(others, sizeof others, ", and %u files for other numbers of ranks, such as %u",
              plans->n_others, plans->other_ranks);
   if (copse_collective_rooted(call->collective)) snprintf(root, sizeof root, " -r %d", call->root);
-  return copse_fail(err, COPSE_UNSUPPORTED,
-                    "no plan for %s, %llu bytes over %u ranks: there are %zu plans for %u ranks%s%s "
-                    "(copse plans -c %s%s makes a folder of them, which copse_comm_load_plans adds)",
-                    text, (unsigned long long)bytes, local->shape.n_ranks, plans->n,
-                    local->shape.n_ranks, sizes.used ? sizes.text : "", others, copse_collective_name(call->collective), root);
+  return copse_fail(
+      err, COPSE_UNSUPPORTED,
+      "no plan for %s, %llu bytes over %u ranks: there are %zu plans for %u ranks%s%s "
+      "(copse plans -c %s%s makes a folder of them, which copse_comm_load_plans adds)",
+      text, (unsigned long long)bytes, local->shape.n_ranks, plans->n, local->shape.n_ranks,
+      sizes.used ? sizes.text : "", others, copse_collective_name(call->collective), root);
 }
 
 /* COPSE_UNSUPPORTED, with what would help, where none does. */

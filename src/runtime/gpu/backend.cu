@@ -176,9 +176,9 @@ static copse_status add_device(struct copse_cuda *cuda, int ordinal, int n_usabl
     COPSE_CUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
   for (struct copse_captured_launch &it : device->captured)
     COPSE_CUDA(cudaEventCreateWithFlags(&it.last.done, cudaEventDisableTiming));
-  /* Loads it (those of collectives are loaded where their blocks are counted). Loaded at its first launch
-   * it may wait for the whole device, so for a kernel there that waits for one not launched yet (CUDA C++
-   * Programming Guide, "Lazy Loading"). */
+  /* Loads it (those of collectives are loaded where their blocks are counted). Loaded at its first
+   * launch it may wait for the whole device, so for a kernel there that waits for one not launched
+   * yet (CUDA C++ Programming Guide, "Lazy Loading"). */
   int unused = 0;
   COPSE_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&unused, copse_unstage_kernel(), 32, 0));
   return record_once(device->eager.done, err);

@@ -5,9 +5,9 @@
  *   prepare.cu   a plan's tables and memory  launch.cu      one collective
  *   kernels.cu   the interpreter on a GPU    ../internode/  ranks on several hosts
  *
- * All workers of the local ranks on one device run in one kernel, whose blocks start together, so that ranks which
- * share a device are resident together. Kernels on different devices run at the same time. Calls of a
- * group share a kernel, one after another, where they can (launch.cu).
+ * All workers of the local ranks on one device run in one kernel, whose blocks start together, so
+ * that ranks which share a device are resident together. Kernels on different devices run at the
+ * same time. Calls of a group share a kernel, one after another, where they can (launch.cu).
  *
  *      process                          a rank's memory, shared by IPC
  *   +------------------------+          +-------+---------+---------+---+  +---------+
@@ -22,16 +22,16 @@
  * keep their values between launches and packets are written before their reader enters: they are
  * each plan's own.
  *
- * Multicast plans (NVLink SHARP): where a plan of the folder has groups, the arena is memory that the
- * driver maps twice: each rank's part by itself, as all other memory, and all parts at one address, at
- * which a switch adds and copies. Every rank has a GPU of its own, all are on one host. Where the group
- * can't be made, these plans are left out at all ranks.
+ * Multicast plans (NVLink SHARP): where a plan of the folder has groups, the arena is memory that
+ * the driver maps twice: each rank's part by itself, as all other memory, and all parts at one
+ * address, at which a switch adds and copies. Every rank has a GPU of its own, all are on one host.
+ * Where the group can't be made, these plans are left out at all ranks.
  *
  * GPUs without peer access (PCIe workstations, virtual machines). What a rank writes into memory of
- * one that it can't reach goes through page-locked host memory: every area has a mirror there, of the
- * same layout. Pair by pair: a slot, packet or counter is in the mirror where one of those who name
- * it doesn't reach its rank's GPU. A device's tables name a rank's mirror as rank n_ranks + r, so that
- * the kernel knows nothing of it. Outputs that peers write are staged, in host memory.
+ * one that it can't reach goes through page-locked host memory: every area has a mirror there, of
+ * the same layout. Pair by pair: a slot, packet or counter is in the mirror where one of those who
+ * name it doesn't reach its rank's GPU. A device's tables name a rank's mirror as rank n_ranks + r,
+ * so that the kernel knows nothing of it. Outputs that peers write are staged, in host memory.
  */
 #pragma once
 
@@ -177,8 +177,9 @@ struct copse_cuda {
   struct copse_cuda_area *areas;                 /* all; of them: */
   const struct copse_cuda_area *slots, *staging; /* NULL: none so far; at the start of the first */
   uint64_t slots_bytes;
-  uint64_t staged_to; /* bytes of staging, up to the last message that was staged whole: the next one's
-                         place, which so is the same at all ranks however their calls are grouped */
+  uint64_t
+      staged_to; /* bytes of staging, up to the last message that was staged whole: the next one's
+                    place, which so is the same at all ranks however their calls are grouped */
   struct copse_cuda_buffer *buffers;
   uint32_t n_plans;
 };
@@ -204,8 +205,8 @@ copse_status copse_cuda_prepare(void *backend, const struct copse_plan *const *p
                                 void **prepared, struct copse_err *err);
 /* Bytes that all plans' slots of a rank may take. More ranks have more regions each. */
 uint64_t copse_cuda_slots_limit(uint32_t n_ranks);
-/* How many blocks of n_threads threads fit on a device at once, for the kernel that takes most of those
- * that reduce, or don't. */
+/* How many blocks of n_threads threads fit on a device at once, for the kernel that takes most of
+ * those that reduce, or don't. */
 copse_status copse_cuda_room(bool reduces, const struct copse_cuda_device *device,
                              uint32_t n_threads, uint32_t *room, struct copse_err *err);
 void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *plan);
@@ -217,8 +218,8 @@ void copse_cuda_areas_free(struct copse_cuda *cuda);
 extern bool copse_cuda_system;
 /* Threads of a block. Tests make it small. */
 extern uint32_t copse_cuda_threads;
-/* Bytes of staging for outputs which aren't registered. Messages of over a third of it move in parts,
- * each half of it in turn. Tests make it small. */
+/* Bytes of staging for outputs which aren't registered. Messages of over a third of it move in
+ * parts, each half of it in turn. Tests make it small. */
 extern uint64_t copse_cuda_staging_bytes;
 
 copse_status copse_cuda_launch(void *backend, const struct copse_round *rounds, uint32_t n,
@@ -257,8 +258,9 @@ copse_status copse_cuda_vote(struct copse_cuda *cuda, struct copse_cuda_ballot *
                              struct copse_err *err);
 /* The same for a status alone. */
 copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct copse_err *err);
-/* Maps every rank's part of n areas, at most three, into this process; at[] of its own rank is there.
- * `mine`: whether they are; what fails at one rank fails at all. Collective across processes. */
+/* Maps every rank's part of n areas, at most three, into this process; at[] of its own rank is
+ * there. `mine`: whether they are; what fails at one rank fails at all. Collective across
+ * processes. */
 copse_status copse_cuda_share(struct copse_cuda *cuda, struct copse_cuda_area *const *areas,
                               uint32_t n, copse_status mine, struct copse_err *err);
 /* Closes and clears all ranks' mappings. */
@@ -270,9 +272,9 @@ copse_status copse_cuda_host_area(struct copse_cuda *cuda, struct copse_cuda_are
 /* When all have opened it, or nobody will. */
 void copse_cuda_host_settle(struct copse_cuda_area *area);
 void copse_cuda_host_free(struct copse_cuda *cuda, struct copse_cuda_area *area);
-/* Whether the local ranks' GPUs are at a switch that adds and copies; COPSE_UNSUPPORTED says why not. Sets
- * group_granularity. Then memory of a group: area->bytes is a multiple of it. Zeroed; to be shared where
- * there are several processes, and bound when all of them have shared it. */
+/* Whether the local ranks' GPUs are at a switch that adds and copies; COPSE_UNSUPPORTED says why
+ * not. Sets group_granularity. Then memory of a group: area->bytes is a multiple of it. Zeroed; to
+ * be shared where there are several processes, and bound when all of them have shared it. */
 copse_status copse_cuda_group_check(struct copse_cuda *cuda, struct copse_err *err);
 copse_status copse_cuda_group_area(struct copse_cuda *cuda, struct copse_cuda_area *area,
                                    struct copse_err *err);

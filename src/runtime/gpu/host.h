@@ -14,17 +14,18 @@ extern "C" {
 #include "base/memory.h"
 }
 
-/* COPSE_DEVICE (COPSE_NOMEM where no memory is left) with the call's name and what CUDA says. Also clears
- * CUDA's last error. */
+/* COPSE_DEVICE (COPSE_NOMEM where no memory is left) with the call's name and what CUDA says. Also
+ * clears CUDA's last error. */
 static inline copse_status copse_cuda_check(cudaError_t error, const char *call,
                                             struct copse_err *err) {
   if (error == cudaSuccess) return COPSE_OK;
   (void)cudaGetLastError();
   if (error == cudaErrorMemoryAllocation)
-    return copse_fail(err, COPSE_NOMEM, "%s: %s", call,
-                      strncmp(call, "cudaHost", 8) == 0 ?
-                          "the host has no page-locked memory left (ulimit -l, a container's limit)" :
-                          "the GPU is out of memory");
+    return copse_fail(
+        err, COPSE_NOMEM, "%s: %s", call,
+        strncmp(call, "cudaHost", 8) == 0
+            ? "the host has no page-locked memory left (ulimit -l, a container's limit)"
+            : "the GPU is out of memory");
   return copse_fail(err, COPSE_DEVICE, "%s: %s (%s)", call, cudaGetErrorString(error),
                     cudaGetErrorName(error));
 }

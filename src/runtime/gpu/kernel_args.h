@@ -28,8 +28,8 @@ struct copse_control {
   uint32_t leave; /* enum copse_leave */
   uint32_t claimed;
   uint32_t plan, worker, op, chunk; /* where it waited: the plan's number, the plan's worker */
-  /* Over several hosts, for internode/messages.cu. underway: 1 + the number of the plan whose call the
-   * stream is in, else 0. moved: when the last kernel began, in ns of the device's clock. */
+  /* Over several hosts, for internode/messages.cu. underway: 1 + the number of the plan whose call
+   * the stream is in, else 0. moved: when the last kernel began, in ns of the device's clock. */
   uint64_t underway, moved;
 };
 
@@ -64,8 +64,8 @@ struct copse_device_plan {
   const struct copse_channel_place *channels;
   const struct copse_block_work *works;      /* [n_blocks] */
   const struct copse_rank_segment *segments; /* [n_segments] */
-  unsigned char *group; /* all ranks' scratch, by the address at which a switch adds and copies; NULL
-                           where the plan isn't multicast */
+  unsigned char *group; /* all ranks' scratch, by the address at which a switch adds and copies;
+                           NULL where the plan isn't multicast */
   uint64_t *sent;   /* [n_channels] signals so far, by workers that run here */
   uint64_t *taken;  /* [n_channels] waits so far, by workers that run here */
   uint32_t *epochs; /* [n_workers] launches so far */

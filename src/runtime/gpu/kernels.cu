@@ -4,8 +4,8 @@
  * A thread block is one of the plan's workers. It runs that worker's operations in order, chunk
  * after chunk, as exec_step.c does on a CPU. What an operation means comes from the same code,
  * runtime/interpreter/view.h and element_move.h. All blocks of a launch must be resident at once,
- * since they wait for each other. A launch may be several calls: between two of them all blocks meet,
- * so that to other ranks it looks like a launch for each.
+ * since they wait for each other. A launch may be several calls: between two of them all blocks
+ * meet, so that to other ranks it looks like a launch for each.
  *
  *   thread_enter     where the launch's memory is
  *   load_ops         all threads: operations, counters and places, loaded once, in parallel
@@ -30,8 +30,8 @@
 /* Operands likewise: the part of their places that no chunk changes. */
 #define LOADED_OPERANDS 256u
 /* Places of two MOVEs in turn: faster threads find those of the next MOVE while slower ones still
- * use those of the last. Where the launch is one chunk, so that no place changes, and each operand is one
- * MOVE's, whose piece decides where it is: those of all. */
+ * use those of the last. Where the launch is one chunk, so that no place changes, and each operand
+ * is one MOVE's, whose piece decides where it is: those of all. */
 #define TURN_PLACES (2u * COPSE_MOVE_MAX_OPERANDS)
 
 struct loaded_op {
@@ -49,8 +49,8 @@ struct block_move {
   struct copse_timeout timeout;
 };
 
-/* A block's shared memory. What is the same for all threads is here and not in each one's state: whose
- * address would be taken, and which so would lie on its stack. */
+/* A block's shared memory. What is the same for all threads is here and not in each one's state:
+ * whose address would be taken, and which so would lie on its stack. */
 struct block_state {
   struct copse_call_args call;
   uint32_t number; /* of the call in the launch */
@@ -97,8 +97,9 @@ __device__ static inline void thread_enter(const struct copse_call_args &args,
       reinterpret_cast<const struct copse_rank_buffers *>(&args + 1);
   for (uint32_t r = threadIdx.x; r < plan.n_segments; r += blockDim.x) {
     const bool mirror = r >= plan.n_ranks;
-    block->ranks[r] = copse_rank_memory{mirror ? NULL : buffers[r].input, mirror ? NULL : buffers[r].output,
-                                        plan.segments[r].scratch, plan.segments[r].packets};
+    block->ranks[r] =
+        copse_rank_memory{mirror ? NULL : buffers[r].input, mirror ? NULL : buffers[r].output,
+                          plan.segments[r].scratch, plan.segments[r].packets};
   }
   if (threadIdx.x == 0) {
     block->view = copse_view{plan.ops + work.first_op,
@@ -122,15 +123,16 @@ __device__ static inline void thread_enter(const struct copse_call_args &args,
     const uint32_t epoch = plan.epochs[work.worker];
     block->epoch = block->from.chunk < args.shape.n_chunks ? copse_next_epoch(epoch) : epoch;
     block->based = work.n_operands <= LOADED_OPERANDS;
-    block->kept = block->based && !work.shared && args.shape.n_chunks == 1 && work.n_ops <= LOADED_OPS;
+    block->kept =
+        block->based && !work.shared && args.shape.n_chunks == 1 && work.n_ops <= LOADED_OPS;
   }
   self->block = block;
   self->left = self->wrote = self->aliased = false;
   self->turn = 0;
   for (uint32_t r = threadIdx.x; plan.words && r < plan.n_ranks; r += blockDim.x)
     if (copse_word_load(&plan.words[r])) leave_with(plan, self, r);
-  /* An abort also ends the messages before this kernel, whose data never came. The watch sets `leave`
-   * before it aborts, so it is seen here, also by a block that waits for nobody. */
+  /* An abort also ends the messages before this kernel, whose data never came. The watch sets
+   * `leave` before it aborts, so it is seen here, also by a block that waits for nobody. */
   if (plan.words && threadIdx.x == 0 && copse_word_load(&plan.control->leave)) self->left = true;
 }
 
@@ -188,7 +190,8 @@ __device__ static inline bool load_ops(const struct copse_device_plan &plan,
   for (uint32_t k = blockDim.x - 1 - threadIdx.x; k < work.n_operands && self->block->based;
        k += blockDim.x)
     block->bases[k] =
-        copse_view_base(&self->block->view, &self->block->view.operands[work.first_operand + k], self->block->epoch);
+        copse_view_base(&self->block->view, &self->block->view.operands[work.first_operand + k],
+                        self->block->epoch);
   if (!meet(self)) return false;
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
     block->ops[i].run = run_length(block, i, n);
@@ -282,22 +285,25 @@ __device__ static inline const struct copse_move *move_of(struct thread_state *s
   const struct copse_view *view = &block->view;
   const uint32_t first = op.operand - block->work.first_operand;
   struct block_move *move = &block->moves[self->turn];
-  struct copse_place *places = block->places + (self->block->kept ? first : self->turn * TURN_PLACES);
+  struct copse_place *places =
+      block->places + (self->block->kept ? first : self->turn * TURN_PLACES);
   self->turn ^= 1;
   if (threadIdx.x == 0) {
     move->timeout = copse_timeout{&block->limit, i, c};
-    move->it = copse_move{view->type,    view->redop, op.n_src,          op.n_dst,      copse_view_divisor(view, &op),
-                          chunk.count, places,      places + op.n_src, &move->timeout};
+    move->it = copse_move{
+        view->type,  view->redop, op.n_src,          op.n_dst,      copse_view_divisor(view, &op),
+        chunk.count, places,      places + op.n_src, &move->timeout};
   }
-  for (uint32_t k = threadIdx.x; k < (uint32_t)op.n_src + op.n_dst && !self->block->kept; k += blockDim.x)
+  for (uint32_t k = threadIdx.x; k < (uint32_t)op.n_src + op.n_dst && !self->block->kept;
+       k += blockDim.x)
     places[k] = self->block->based ? copse_base_place(view, &block->bases[first + k], chunk, c)
                             : copse_view_operand(view, &view->operands[op.operand + k], chunk, c,
                                                  self->block->epoch);
   return meet(self) ? &move->it : NULL;
 }
 
-/* Has the switch do a MOVE whose sources and destinations are both slots of all ranks. False where it
- * can't: then the block reads and writes every rank's slot itself. */
+/* Has the switch do a MOVE whose sources and destinations are both slots of all ranks. False where
+ * it can't: then the block reads and writes every rank's slot itself. */
 template <typename MOVER>
 __device__ static inline bool moved_by_switch(const struct copse_device_plan &plan,
                                               struct thread_state *self,
@@ -399,8 +405,8 @@ __device__ static inline const struct copse_call_args &call_of(const struct cops
   return *reinterpret_cast<const struct copse_call_args *>(calls + i * all.call_bytes);
 }
 
-/* Runs the calls one after another. What a kernel's end and the next one's start are to other ranks is
- * here a meeting of all blocks, those without work included. */
+/* Runs the calls one after another. What a kernel's end and the next one's start are to other ranks
+ * is here a meeting of all blocks, those without work included. */
 template <typename MOVER>
 __device__ static inline void run_calls(const struct copse_kernel_args &all,
                                         struct block_state *block) {
@@ -424,7 +430,8 @@ __device__ static inline void run_calls(const struct copse_kernel_args &all,
 /* More needs cudaFuncSetAttribute, and for arguments newer GPUs. */
 static_assert(sizeof(struct block_state) <= 48u << 10, "a block's shared memory");
 static_assert(sizeof(struct copse_kernel_args) <= 4096, "a kernel's arguments");
-static_assert(sizeof(struct copse_call_args) % sizeof(uint64_t) == 0, "buffers behind it are aligned");
+static_assert(sizeof(struct copse_call_args) % sizeof(uint64_t) == 0,
+              "buffers behind it are aligned");
 
 /* For collectives that only move data: copies the bits. */
 struct copier {

@@ -22,8 +22,8 @@
 
 typedef void (*copse_kernel)(const struct copse_kernel_args args);
 
-/* The kernel for an element type of a collective that reduces, or doesn't. One that reduces also runs
- * calls that don't, of any type. */
+/* The kernel for an element type of a collective that reduces, or doesn't. One that reduces also
+ * runs calls that don't, of any type. */
 copse_kernel copse_kernel_of(copse_type type, bool reduces);
 
 /* Whether a switch that adds and copies has the reduction. */

@@ -6,22 +6,24 @@
  *                      ^   (first rank's stream)
  *   last launch's end -+   launches of a communicator follow each other, whatever their streams
  *
- * Calls of a group on one stream share a launch: the kernel runs them one after another, and between
- * two of them all of a GPU's blocks meet (kernels.cu), so that other ranks can't tell whether they do.
- * So each process decides by itself how many go together, by what a kernel's arguments hold, the
- * kernel's type, the blocks' width, and whether a call needs what is copied out behind the kernel.
+ * Calls of a group on one stream share a launch: the kernel runs them one after another, and
+ * between two of them all of a GPU's blocks meet (kernels.cu), so that other ranks can't tell
+ * whether they do. So each process decides by itself how many go together, by what a kernel's
+ * arguments hold, the kernel's type, the blocks' width, and whether a call needs what is copied out
+ * behind the kernel.
  *
- * A kernel of several blocks is launched cooperatively: all of its blocks start or none does. That all
- * fit an empty GPU isn't enough. Blocks wait for each other, and where another kernel that waits for
- * its peers (NCCL's, another communicator's) holds some multiprocessors, each of the two may get a part
- * of what it needs and wait for ever; a stream may also have only a part of the GPU (green contexts).
- * Nothing that a library can ask says that this isn't so. A kernel of one block needs no such promise.
+ * A kernel of several blocks is launched cooperatively: all of its blocks start or none does. That
+ * all fit an empty GPU isn't enough. Blocks wait for each other, and where another kernel that
+ * waits for its peers (NCCL's, another communicator's) holds some multiprocessors, each of the two
+ * may get a part of what it needs and wait for ever; a stream may also have only a part of the GPU
+ * (green contexts). Nothing that a library can ask says that this isn't so. A kernel of one block
+ * needs no such promise.
  *
  * Several processes: peers write an output in place where its buffer is registered. Else they write
  * a staging buffer, which is copied out. In host memory, and without registration, where some GPU
  * doesn't reach another one's memory; then also in one process. Large messages move part by part,
- * each in the half of the staging that the part before doesn't use: a stream of the backend's copies
- * one out while the kernel moves the next one.
+ * each in the half of the staging that the part before doesn't use: a stream of the backend's
+ * copies one out while the kernel moves the next one.
  *
  *   kernels   | part 0 | part 1 | part 2 |        | <- end
  *   copies             |   0    |   1    |   2    |
@@ -69,8 +71,9 @@ static copse_status enter_capture(const struct copse_cuda *cuda, struct copse_cu
   return COPSE_OK;
 }
 
-/* Where the capture's last launch is kept. One capture too many takes the oldest one's place, which has
- * most likely ended: order is lost only where more than COPSE_CUDA_CAPTURES are open and take turns. */
+/* Where the capture's last launch is kept. One capture too many takes the oldest one's place, which
+ * has most likely ended: order is lost only where more than COPSE_CUDA_CAPTURES are open and take
+ * turns. */
 static struct copse_captured_launch *place_of(struct copse_cuda_device *device,
                                               unsigned long long capture) {
   for (struct copse_captured_launch &it : device->captured)
@@ -389,7 +392,8 @@ struct step {
   struct copse_launch_args args;
 };
 
-static copse_status fill_args(const struct copse_cuda *cuda, struct step *it, struct copse_err *err) {
+static copse_status fill_args(const struct copse_cuda *cuda, struct step *it,
+                              struct copse_err *err) {
   const struct part *part = &it->part;
   struct copse_launch_args *args = &it->args;
   static_cast<struct copse_call_args &>(*args) = copse_call_args();
@@ -407,8 +411,8 @@ static copse_status fill_args(const struct copse_cuda *cuda, struct step *it, st
   return COPSE_OK;
 }
 
-/* Copies out what has moved to the ranks of a device, behind the kernel where it is all, else beside
- * the next part's. Where no stream can be had for that, behind it too. */
+/* Copies out what has moved to the ranks of a device, behind the kernel where it is all, else
+ * beside the next part's. Where no stream can be had for that, behind it too. */
 static copse_status unstage_device(struct copse_cuda *cuda, uint32_t d, const struct step *it,
                                    cudaStream_t stream, struct copse_err *err) {
   const struct part *part = &it->part;
@@ -476,7 +480,8 @@ static copse_status launch_steps(struct copse_cuda *cuda, struct step *steps, ui
 }
 
 /* Elements of a block that are staged at a time: all, or equal parts in whole lines of memory. What
- * a third of the staging takes isn't worth a second launch (12 us of copies against about as much). */
+ * a third of the staging takes isn't worth a second launch (12 us of copies against about as much).
+ */
 static uint64_t part_elements(const struct copse_cuda_plan *p, uint64_t count,
                               uint64_t element_bytes) {
   const uint64_t n = p->plan->header.output_blocks, most = half_bytes() / n;
@@ -495,12 +500,13 @@ static uint64_t output_bytes(const struct step *it) {
 /* Gives a call that is staged whole its place behind the last one: *to. */
 static void place_staged(struct step *it, uint64_t *to) {
   const uint64_t bytes = copse_round_up(output_bytes(it), 256);
-  it->part.at = bytes <= copse_cuda_staging_bytes && *to <= copse_cuda_staging_bytes - bytes ? *to : 0;
+  it->part.at =
+      bytes <= copse_cuda_staging_bytes && *to <= copse_cuda_staging_bytes - bytes ? *to : 0;
   *to = it->part.at + bytes;
 }
 
-/* Says once of a multicast plan that a reduction isn't the switch's: then the same plan has each root
- * read all ranks' slots and write all. */
+/* Says once of a multicast plan that a reduction isn't the switch's: then the same plan has each
+ * root read all ranks' slots and write all. */
 static void tell_no_switch(const struct copse_cuda *cuda, struct copse_cuda_plan *p,
                            const struct copse_call *call) {
   if (!p->grouped || p->told || copse_kernel_switches(call->type, call->redop)) return;
@@ -511,8 +517,8 @@ static void tell_no_switch(const struct copse_cuda *cuda, struct copse_cuda_plan
               copse_type_name(call->type));
 }
 
-/* What a round needs, before anything starts. *most: elements of a block that are launched at a time;
- * *staged_to: see struct copse_cuda. */
+/* What a round needs, before anything starts. *most: elements of a block that are launched at a
+ * time; *staged_to: see struct copse_cuda. */
 static copse_status examine(struct copse_cuda *cuda, const struct copse_round *round,
                             struct step *it, uint64_t *most, uint64_t *staged_to,
                             struct copse_err *err) {
@@ -557,15 +563,16 @@ static copse_status launch_parts(struct copse_cuda *cuda, struct step *it, uint6
   return COPSE_OK;
 }
 
-/* ---- several calls in one launch -------------------------------------------------------------- */
+/* ---- several calls in one launch --------------------------------------------------------------
+ */
 
 static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
   const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
   return a && b && x < y + b_bytes && y < x + a_bytes;
 }
 
-/* Whether a call touches what is only copied to the output of an earlier one behind the kernel, or takes
- * its place in the staging. */
+/* Whether a call touches what is only copied to the output of an earlier one behind the kernel, or
+ * takes its place in the staging. */
 static bool needs_copy(const struct copse_cuda *cuda, const struct step *earlier,
                        const struct step *later) {
   const uint64_t sends =

@@ -120,8 +120,9 @@ union files_room {
 static socklen_t socket_address(uint64_t name, struct sockaddr_un *at) {
   memset(at, 0, sizeof *at);
   at->sun_family = AF_UNIX;
-  const int n = snprintf(at->sun_path + 1, sizeof at->sun_path - 1, "copse-%016llx", /* "\0...": abstract */
-                         (unsigned long long)name);
+  const int n =
+      snprintf(at->sun_path + 1, sizeof at->sun_path - 1, "copse-%016llx", /* "\0...": abstract */
+               (unsigned long long)name);
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
@@ -163,31 +164,36 @@ static copse_status send_files(int socket, const struct copse_peer_address *to, 
     message.msg_control = &room;
     message.msg_controllen = CMSG_SPACE(bytes);
     struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-    *rights = (struct cmsghdr){.cmsg_len = CMSG_LEN(bytes), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    *rights = (struct cmsghdr){
+        .cmsg_len = CMSG_LEN(bytes), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(rights), files, bytes);
   }
   *sent = sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)sizeof head;
   /* ETOOMANYREFS: of descriptors under way, until others are taken */
-  if (*sent || errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ETOOMANYREFS) return COPSE_OK;
+  if (*sent || errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ETOOMANYREFS)
+    return COPSE_OK;
   return copse_fail(err, COPSE_IO, "sending rank %u a descriptor: %s%s", rank, strerror(errno),
                     errno == ECONNREFUSED ? " (in another network namespace?)" : "");
 }
 
 /* One message, if there is one: *taken. Others than the n processes' are thrown away. */
 static copse_status take_files(int socket, const struct copse_peer_address *all, uint32_t n,
-                               uint32_t own, int (*theirs)[COPSE_PEER_FILES], bool *got, bool *taken,
-                               struct copse_err *err) {
+                               uint32_t own, int (*theirs)[COPSE_PEER_FILES], bool *got,
+                               bool *taken, struct copse_err *err) {
   union files_room room;
   struct files_head head = {0, 0, 0};
   struct iovec text = {&head, sizeof head};
-  struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1, .msg_control = &room, .msg_controllen = sizeof room};
+  struct msghdr message = {
+      .msg_iov = &text, .msg_iovlen = 1, .msg_control = &room, .msg_controllen = sizeof room};
   int files[COPSE_PEER_FILES];
   const ssize_t bytes = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   *taken = bytes >= 0;
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return COPSE_OK;
   if (bytes < 0) return copse_fail(err, COPSE_IO, "receiving descriptors: %s", strerror(errno));
   const struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-  const size_t n_files = rights && rights->cmsg_type == SCM_RIGHTS ? (rights->cmsg_len - CMSG_LEN(0)) / sizeof *files : 0;
+  const size_t n_files = rights && rights->cmsg_type == SCM_RIGHTS
+                             ? (rights->cmsg_len - CMSG_LEN(0)) / sizeof *files
+                             : 0;
   if (n_files > 0) memcpy(files, CMSG_DATA(rights), n_files * sizeof *files);
   const uint32_t from = head.from;
   const bool known = bytes == (ssize_t)sizeof head && head.secret == all[own].secret && from < n &&
@@ -215,14 +221,16 @@ copse_status copse_peer_files_swap(int socket, const struct copse_peer_address *
     for (int i = 0; i < COPSE_PEER_FILES; i++) theirs[r][i] = -1;
   while (n_sent < n || n_got < n) {
     bool sent = n_sent == own, taken = false;
-    if (n_sent < n && !sent) COPSE_DO(send_files(socket, &all[n_sent], n_sent, own, mine, &sent, err));
+    if (n_sent < n && !sent)
+      COPSE_DO(send_files(socket, &all[n_sent], n_sent, own, mine, &sent, err));
     n_sent += sent;
     COPSE_DO(take_files(socket, all, n, own, theirs, got, &taken, err));
     n_got = 1;
     for (uint32_t r = 0; r < n; r++) n_got += got[r];
     if (sent || taken) continue;
     if (copse_clock_seconds() - since > seconds)
-      return copse_fail(err, COPSE_IO, "descriptors of %u ranks didn't come within %g s", n - n_got, seconds);
+      return copse_fail(err, COPSE_IO, "descriptors of %u ranks didn't come within %g s", n - n_got,
+                        seconds);
     struct pollfd wait = {socket, POLLIN, 0};
     (void)poll(&wait, 1, 1);
   }

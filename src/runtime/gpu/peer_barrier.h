@@ -38,9 +38,10 @@ void copse_peer_barrier_arrive(struct copse_peer_barrier *barrier);
 bool copse_peer_barrier_all_arrived(const struct copse_peer_barrier *barrier);
 void copse_peer_barrier_free(struct copse_peer_barrier *barrier); /* takes NULL; arrives first */
 
-/* ---- open files ----------------------------------------------------------------------------------
- * Descriptors go in messages between sockets (unix(7), SCM_RIGHTS), as NCCL's do: a descriptor of memory of
- * a GPU can't be opened again through /proc, and pidfd_getfd(2) is forbidden in many containers. Names of
+/* ---- open files
+ * ---------------------------------------------------------------------------------- Descriptors go
+ * in messages between sockets (unix(7), SCM_RIGHTS), as NCCL's do: a descriptor of memory of a GPU
+ * can't be opened again through /proc, and pidfd_getfd(2) is forbidden in many containers. Names of
  * sockets are abstract, so nothing of them is left in a file system; processes must share a network
  * namespace. */
 
@@ -53,9 +54,9 @@ struct copse_peer_address {
 
 copse_status copse_peer_socket_new(struct copse_peer_address *address, int *out,
                                    struct copse_err *err);
-/* Sends `mine` (those that aren't -1) to each of n processes and receives theirs: theirs[r][i], which the
- * caller closes also after an error; -1 for none and for its own. `all`: their addresses. Each process
- * calls this, within `seconds` of the first one. COPSE_IO. */
+/* Sends `mine` (those that aren't -1) to each of n processes and receives theirs: theirs[r][i],
+ * which the caller closes also after an error; -1 for none and for its own. `all`: their addresses.
+ * Each process calls this, within `seconds` of the first one. COPSE_IO. */
 copse_status copse_peer_files_swap(int socket, const struct copse_peer_address *all, uint32_t n,
                                    uint32_t own, const int mine[COPSE_PEER_FILES],
                                    int (*theirs)[COPSE_PEER_FILES], double seconds,

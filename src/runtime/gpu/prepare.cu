@@ -6,9 +6,9 @@
  * to a multiprocessor: while one waits the others move data. A plan that still doesn't fit is
  * refused with the number of workers that would.
  *
- * Where ranks are in several processes each rank's memory for the plans is shared once, here, for all
- * plans of a folder together. The processes vote after every step, so that none waits
- * for one that gave up; a plan that doesn't fit at one rank is left out at all.
+ * Where ranks are in several processes each rank's memory for the plans is shared once, here, for
+ * all plans of a folder together. The processes vote after every step, so that none waits for one
+ * that gave up; a plan that doesn't fit at one rank is left out at all.
  */
 #include "runtime/gpu/cuda_backend.h"
 
@@ -72,7 +72,8 @@ static copse_status choose_threads(const struct copse_cuda *cuda, const struct c
   for (;;) {
     COPSE_DO(copse_cuda_room(reduces, at, it->n_threads, &room, err));
     if (it->n_blocks <= room) break;
-    if (it->n_threads / 2 < COPSE_CUDA_LEAST_THREADS) return too_many(cuda, device, it->n_blocks, room, err);
+    if (it->n_threads / 2 < COPSE_CUDA_LEAST_THREADS)
+      return too_many(cuda, device, it->n_blocks, room, err);
     it->n_threads /= 2;
   }
   COPSE_DO(copse_cuda_room(true, at, it->n_threads, &room_beside, err));
@@ -544,7 +545,8 @@ static void undo_memory(struct batch *batch) {
   batch->shared = false;
 }
 
-/* Leaves out the multicast plans, for which there is no memory of a group. False where no others are. */
+/* Leaves out the multicast plans, for which there is no memory of a group. False where no others
+ * are. */
 static bool leave_out_grouped(struct batch *batch, const struct copse_err *why) {
   bool others = false;
   for (size_t i = 0; i < batch->n; i++) {

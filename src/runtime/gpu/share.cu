@@ -101,8 +101,8 @@ static copse_status map_host(struct copse_cuda_area *area, uint32_t rank, int fi
   return COPSE_OK;
 }
 
-/* Room in /dev/shm: a page that it has none for would end the process where it is touched. In steps, since
- * a signal (a profiler's timer) undoes a request that it interrupts. 0 or an errno. */
+/* Room in /dev/shm: a page that it has none for would end the process where it is touched. In
+ * steps, since a signal (a profiler's timer) undoes a request that it interrupts. 0 or an errno. */
 static int take_room(int file, uint64_t bytes) {
   const uint64_t step = (uint64_t)1 << 20;
   int error = 0;
@@ -169,10 +169,11 @@ void copse_cuda_host_free(struct copse_cuda *cuda, struct copse_cuda_area *area)
  *
  *   copse_cuda_group_area   rank 0's process makes the group, each its ranks' parts
  *   open_group              several processes: each imports the group and the others' parts
- *   add_devices             each; then all agree, since binding may wait for devices that were not added
- *   copse_cuda_group_bind   each binds its parts; all agree before somebody uses the address
+ *   add_devices             each; then all agree, since binding may wait for devices that were not
+ * added copse_cuda_group_bind   each binds its parts; all agree before somebody uses the address
  *
- * The driver keeps a part as long as somebody has it mapped, so nobody waits for others to free theirs. */
+ * The driver keeps a part as long as somebody has it mapped, so nobody waits for others to free
+ * theirs. */
 
 struct location {
   int type, id; /* 1: a device */
@@ -211,11 +212,13 @@ static int handle_types(const struct copse_cuda *cuda) {
 
 static copse_status make_group(const struct copse_cuda *cuda, uint64_t bytes, uint64_t *group,
                                struct copse_err *err) {
-  const struct group_properties wanted = {cuda->n_ranks, bytes, (unsigned long long)handle_types(cuda), 0};
+  const struct group_properties wanted = {cuda->n_ranks, bytes,
+                                          (unsigned long long)handle_types(cuda), 0};
   return driver("cuMulticastCreate", err, group, &wanted);
 }
 
-static copse_status add_devices(const struct copse_cuda *cuda, uint64_t group, struct copse_err *err) {
+static copse_status add_devices(const struct copse_cuda *cuda, uint64_t group,
+                                struct copse_err *err) {
   for (uint32_t i = 0; i < cuda->n_local; i++)
     COPSE_DO(driver("cuMulticastAddDevice", err, group, cuda->devices[cuda->device_of[i]].ordinal));
   return COPSE_OK;
@@ -231,9 +234,11 @@ static copse_status find_granularity(struct copse_cuda *cuda, uint64_t *granular
     COPSE_DO(driver("cuDeviceGetAttribute", err, &supported, (int)MULTICAST_SUPPORTED,
                     cuda->devices[d].ordinal));
     if (!supported)
-      return copse_fail(err, COPSE_UNSUPPORTED, "GPU %d has no multicast", cuda->devices[d].ordinal);
+      return copse_fail(err, COPSE_UNSUPPORTED, "GPU %d has no multicast",
+                        cuda->devices[d].ordinal);
   }
-  COPSE_DO(driver("cuMulticastGetGranularity", err, &bytes, (const struct group_properties *)&any, 0));
+  COPSE_DO(
+      driver("cuMulticastGetGranularity", err, &bytes, (const struct group_properties *)&any, 0));
   /* where the fabric isn't ready, only this says so */
   COPSE_DO(make_group(cuda, bytes, &group, err));
   const copse_status status = add_devices(cuda, group, err);
@@ -259,14 +264,16 @@ copse_status copse_cuda_group_check(struct copse_cuda *cuda, struct copse_err *e
                     why.text);
 }
 
-/* Maps a part, or the whole group, for all devices. *at is set as soon as there is a range to free. */
+/* Maps a part, or the whole group, for all devices. *at is set as soon as there is a range to free.
+ */
 static copse_status map_part(const struct copse_cuda *cuda, uint64_t handle, uint64_t bytes,
                              unsigned char **at, struct copse_err *err) {
   struct access_of access[COPSE_CUDA_MAX_DEVICES];
   uint64_t pointer = 0;
   for (uint32_t d = 0; d < cuda->n_devices; d++)
     access[d] = access_of{{1, cuda->devices[d].ordinal}, 3};
-  COPSE_DO(driver("cuMemAddressReserve", err, &pointer, (size_t)bytes, (size_t)0, (uint64_t)0, 0ull));
+  COPSE_DO(
+      driver("cuMemAddressReserve", err, &pointer, (size_t)bytes, (size_t)0, (uint64_t)0, 0ull));
   copse_status status = driver("cuMemMap", err, pointer, (size_t)bytes, (size_t)0, handle, 0ull);
   if (status != COPSE_OK) {
     (void)driver("cuMemAddressFree", NULL, pointer, (size_t)bytes);
@@ -335,7 +342,8 @@ void copse_cuda_group_free(struct copse_cuda *cuda, struct copse_cuda_area *area
   release(&area->whole);
 }
 
-/* What a process gives the others of its group: descriptors of its part, and of the group at rank 0. */
+/* What a process gives the others of its group: descriptors of its part, and of the group at rank
+ * 0. */
 struct gift {
   int socket, files[COPSE_PEER_FILES];
 };
@@ -358,7 +366,8 @@ static void close_files(int *files, uint32_t n) {
 
 static copse_status import(int file, uint64_t *handle, struct copse_err *err) {
   if (file < 0) return copse_fail(err, COPSE_IO, "a descriptor is missing");
-  return driver("cuMemImportFromShareableHandle", err, handle, (void *)(intptr_t)file, (int)FILE_DESCRIPTORS);
+  return driver("cuMemImportFromShareableHandle", err, handle, (void *)(intptr_t)file,
+                (int)FILE_DESCRIPTORS);
 }
 
 static copse_status open_parts(struct copse_cuda *cuda, struct copse_cuda_area *area,
@@ -460,8 +469,9 @@ static void make_offer(const struct copse_cuda *cuda, const struct copse_cuda_ar
     memcpy(mine->name, area->name, sizeof mine->name);
   else if (area->grouped)
     status = wrap_gift(cuda, area, gift, &mine->address, &why);
-  else if (copse_cuda_check(cudaIpcGetMemHandle(&mine->handle, area->at[cuda->first_local] - mine->offset),
-                            "cudaIpcGetMemHandle", &why) != COPSE_OK)
+  else if (copse_cuda_check(
+               cudaIpcGetMemHandle(&mine->handle, area->at[cuda->first_local] - mine->offset),
+               "cudaIpcGetMemHandle", &why) != COPSE_OK)
     status = COPSE_UNSUPPORTED;
   if (status != COPSE_OK) refuse(mine, status, why.text);
 }
@@ -529,7 +539,8 @@ void copse_cuda_unshare(struct copse_cuda *cuda, struct copse_cuda_area *area) {
  * tries to open a few bytes of every other one's. */
 
 /* *opened: whether there is access. Other errors than its lack are errors. */
-static copse_status try_peer(const struct copse_cuda_probe *peer, bool *opened, struct copse_err *err) {
+static copse_status try_peer(const struct copse_cuda_probe *peer, bool *opened,
+                             struct copse_err *err) {
   void *at = NULL;
   *opened = false;
   if (copse_cuda_denies_peers()) return COPSE_OK;

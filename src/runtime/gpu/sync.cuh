@@ -10,27 +10,30 @@
  *                                                __syncthreads
  *                                                all threads read the data
  *
- * A packet needs no order: its flag and its data are one store of 8 bytes. More than 8 is not promised:
- * the model has scalars of at most 64 bits, and a vector access is one access for each of its elements,
- * in no order (PTX ISA 9.2, "Memory Operations on Vector Data Types"). So no packets of 16 bytes with 12
- * of data, although st.relaxed.sys.b128 exists (8.3) and is the same instruction here as .v2.u64
- * (STG.E.128.STRONG.SYS): a reader could find the flag before the data.
+ * A packet needs no order: its flag and its data are one store of 8 bytes. More than 8 is not
+ * promised: the model has scalars of at most 64 bits, and a vector access is one access for each of
+ * its elements, in no order (PTX ISA 9.2, "Memory Operations on Vector Data Types"). So no packets
+ * of 16 bytes with 12 of data, although st.relaxed.sys.b128 exists (8.3) and is the same
+ * instruction here as .v2.u64 (STG.E.128.STRONG.SYS): a reader could find the flag before the data.
  *
  * A packet is written again two launches later, by one that knows by a packet of the launch between
- * that the reader's rank has entered that launch (codegen/check/proof.c). Packets are relaxed: in one
- * kernel the model would let the reader find the later packet (load buffering), and wait for ever.
- * It can't happen because each launch is a kernel: CUDA orders the kernels of a stream, all of one
- * before all of the next, so that the read comes before the answer at one end, and the answer's
- * arrival before the second packet at the other. Between two calls in one kernel (copse_blocks_meet)
- * every thread has a fence.acq_rel.sys before the barrier and after it in the place of that.
+ * that the reader's rank has entered that launch (codegen/check/proof.c). Packets are relaxed: in
+ * one kernel the model would let the reader find the later packet (load buffering), and wait for
+ * ever. It can't happen because each launch is a kernel: CUDA orders the kernels of a stream, all
+ * of one before all of the next, so that the read comes before the answer at one end, and the
+ * answer's arrival before the second packet at the other. Between two calls in one kernel
+ * (copse_blocks_meet) every thread has a fence.acq_rel.sys before the barrier and after it in the
+ * place of that.
  *
- * A switch that adds and copies (multimem.ld_reduce, multimem.st) reads and writes slots by an address
- * of the group, which the ranks themselves read and write by their own. To the model these are aliases
+ * A switch that adds and copies (multimem.ld_reduce, multimem.st) reads and writes slots by an
+ * address of the group, which the ranks themselves read and write by their own. To the model these
+ * are aliases
  * ("Proxies"): causality order passes from one to the other only through fence.proxy.alias. It is
- * MEMBAR.SC.SYS on sm_90, so one thread has it for the block, between two barriers before the sum, and
- * those that signal after one behind it. No GPU has run it yet.
+ * MEMBAR.SC.SYS on sm_90, so one thread has it for the block, between two barriers before the sum,
+ * and those that signal after one behind it. No GPU has run it yet.
  *
- * tests/memory_model has all of this as litmus tests: signals, credits, lanes, packets, launches, groups.
+ * tests/memory_model has all of this as litmus tests: signals, credits, lanes, packets, launches,
+ * groups.
  */
 #pragma once
 
@@ -196,12 +199,14 @@ static inline uint64_t copse_device_clock(void) {
 
 #endif
 
-/* ---- blocks of a launch meet ------------------------------------------------------------------ */
+/* ---- blocks of a launch meet ------------------------------------------------------------------
+ */
 
-/* The first n blocks of the grid, all threads of each, wait for each other: what each has done for a call
- * is over, for all observers, before any of them goes on. n may differ from time to time: a meeting adds
- * 2^31 in all, so the highest bit turns when the last block has come. Each of these blocks must come,
- * and does, since whatever it waits for ends with the time limit; and all must be resident. */
+/* The first n blocks of the grid, all threads of each, wait for each other: what each has done for
+ * a call is over, for all observers, before any of them goes on. n may differ from time to time: a
+ * meeting adds 2^31 in all, so the highest bit turns when the last block has come. Each of these
+ * blocks must come, and does, since whatever it waits for ends with the time limit; and all must be
+ * resident. */
 __device__ static inline void copse_blocks_meet(uint32_t *met, uint32_t n) {
   const uint32_t last = 1u << 31;
   copse_full_fence();

@@ -419,11 +419,12 @@ __device__ static COPSE_NOINLINE bool copse_move_copy(const struct copse_move *m
 #include "runtime/interpreter/element_move_types.h"
 
 /* ---- by a switch that adds and copies -------------------------------------------------------
- * A vector of 16 bytes at an address of a group: the switch adds up all members' and gives the sum, or
- * stores to all. Slots have room behind a chunk (COPSE_SLOT_SLACK), so the last vector is whole too.
+ * A vector of 16 bytes at an address of a group: the switch adds up all members' and gives the sum,
+ * or stores to all. Slots have room behind a chunk (COPSE_SLOT_SLACK), so the last vector is whole
+ * too.
  *
- * Switches have no products and no 8-bit integers, and fp8 only in code for one architecture (sm_100a;
- * PTX ISA, multimem.ld_reduce), of which there is none here. Minima and maxima of floats
+ * Switches have no products and no 8-bit integers, and fp8 only in code for one architecture
+ * (sm_100a; PTX ISA, multimem.ld_reduce), of which there is none here. Minima and maxima of floats
  * treat NaN in another way than here, and an average would be rounded twice: not by the switch. */
 
 /* X(type's name, type, T, fold, reduction, form of the access, instruction) */
@@ -504,8 +505,8 @@ __device__ static __forceinline__ void copse_group_store(unsigned char *at, cops
 
 /* One MOVE from the slots of all ranks to slots of all, both by the group's addresses, aligned to
  * vectors, of elements of TYPE. False, and nothing was done, where the switch doesn't have the
- * reduction. A function of its own, as copse_move_copy is. Called by all threads of the block after a
- * barrier; a fence must follow (thread_state.aliased). */
+ * reduction. A function of its own, as copse_move_copy is. Called by all threads of the block after
+ * a barrier; a fence must follow (thread_state.aliased). */
 #if defined(COPSE_GROUP_LOADER)
 COPSE_GROUP_FOLDS(COPSE_GROUP_LOADER)
 

@@ -328,7 +328,8 @@ copse_status copse_internode_report(const struct copse_cuda *cuda, struct copse_
                     p->plan->name, cuda->first_local, 2 * cuda->timeout_seconds, senders);
 }
 
-/* ==== rounds =================================================================================== */
+/* ==== rounds ===================================================================================
+ */
 
 /* ---- splitting ----------------------------------------------------------------------------- */
 
@@ -599,7 +600,8 @@ copse_status copse_internode_launch(struct copse_cuda *cuda, struct copse_cuda_p
   return mark_call(cuda, NULL, stream, err);
 }
 
-/* ==== hosts: which rank is where, and the streams that NCCL can use =============================== */
+/* ==== hosts: which rank is where, and the streams that NCCL can use
+ * =============================== */
 
 uint64_t copse_cuda_host = 0;
 
@@ -623,8 +625,8 @@ static uint64_t number_of_host(void) {
   return number;
 }
 
-/* Of each rank: its host and GPU, whether plans over several hosts are asked for there, and the barrier at
- * which it would leave. */
+/* Of each rank: its host and GPU, whether plans over several hosts are asked for there, and the
+ * barrier at which it would leave. */
 struct arrival {
   uint64_t host, asked;
   char gpu[24]; /* its PCI bus id; "" where CUDA doesn't say */
@@ -662,8 +664,9 @@ static copse_status number_hosts(struct copse_cuda *cuda, uint32_t *n_hosts, boo
     while (all[first].host != all[r].host) first++;
     cuda->host_of[r] = first < r ? cuda->host_of[first] : (*n_hosts)++;
     for (uint32_t q = first; q < r; q++)
-      cuda->shares_gpus = cuda->shares_gpus || (all[q].host == all[r].host && all[r].gpu[0] &&
-                                                memcmp(all[q].gpu, all[r].gpu, sizeof own.gpu) == 0);
+      cuda->shares_gpus =
+          cuda->shares_gpus || (all[q].host == all[r].host && all[r].gpu[0] &&
+                                memcmp(all[q].gpu, all[r].gpu, sizeof own.gpu) == 0);
     all[r].barrier[COPSE_PEER_BARRIER_NAME - 1] = '\0';
     if (r == cuda->first_local) copse_cuda_leave_choose(cuda, all[first].barrier);
     probes[r] = all[r].probe;

@@ -23,11 +23,11 @@ struct copse_plan {
 /*
  * Validates the tables so that no executor needs another check: every index in range,
  * tables partitioned exactly (ranks into workers, workers into ops), sources on the
- * worker's own rank or a group's, whose slots lie alike, blocks within the buffer, no write to an input, a region's piece
- * equal to the op's, each channel signalled and waited on only by its two workers,
- * pieces ordered fractions, counts that fit memory. Fills nothing in.
- * COPSE_BAD_INPUT naming the first defect ("op 17: ...").
- * What it does not prove (right result, no deadlock, no race) is `copse check`'s.
+ * worker's own rank or a group's, whose slots lie alike, blocks within the buffer, no write to an
+ * input, a region's piece equal to the op's, each channel signalled and waited on only by its two
+ * workers, pieces ordered fractions, counts that fit memory. Fills nothing in. COPSE_BAD_INPUT
+ * naming the first defect ("op 17: ..."). What it does not prove (right result, no deadlock, no
+ * race) is `copse check`'s.
  */
 copse_status copse_plan_validate(const struct copse_plan *plan, const char *label,
                                  struct copse_err *err) COPSE_CHECKED;
@@ -45,10 +45,10 @@ copse_status copse_plan_checksum(const struct copse_plan *plan, uint8_t digest[C
 /*
  * What each rank has to do, as SHA-256: digests[r] is that of its workers' operations and of what
  * all ranks have in common (collective, chunks, protocol, extents). Pieces count as fractions,
- * channels as the two workers that they join and the how-manieth of those they are, regions as their
- * places at their rank, so that numbers over the whole plan, which shift when another rank's part
- * changes, don't matter; nor do sizes that the plan is for. A rank with equal digests does
- * the same in both plans. COPSE_NOMEM. O(plan * log of channels).
+ * channels as the two workers that they join and the how-manieth of those they are, regions as
+ * their places at their rank, so that numbers over the whole plan, which shift when another rank's
+ * part changes, don't matter; nor do sizes that the plan is for. A rank with equal digests does the
+ * same in both plans. COPSE_NOMEM. O(plan * log of channels).
  */
 copse_status copse_plan_digest_parts(const struct copse_plan *plan,
                                      uint8_t (*digests)[COPSE_SHA256_BYTES],

@@ -20,10 +20,10 @@
  * - **Multicast** (NVLink SHARP: multimem.ld_reduce and multimem.st) is a MOVE with a mark. Marked
  *   REDUCE_LOAD its sources are slots of all ranks of a group, its own rank's too, which the switch
  *   adds up on the way; marked GROUP_STORE its destinations are, which the switch copies to. The
- *   ranks ascend, and their slots lie at the same place in each rank's scratch: in a plan with marks
- *   all ranks have the same regions in the same order. Executors on shared memory need not know the
- *   marks: a MOVE folds in the order of its operands, so in that of the ranks. A switch adds floats
- *   in an order of its own, and has only some reductions: gpu/tile.cuh.
+ *   ranks ascend, and their slots lie at the same place in each rank's scratch: in a plan with
+ * marks all ranks have the same regions in the same order. Executors on shared memory need not know
+ * the marks: a MOVE folds in the order of its operands, so in that of the ranks. A switch adds
+ * floats in an order of its own, and has only some reductions: gpu/tile.cuh.
  * - A **channel** is a counter that one worker raises (SIGNAL) and one worker waits on (WAIT: the
  *   j-th wait needs the j-th signal). Signals release what the worker wrote before, waits acquire
  *   it. One worker at each end makes proofs finite: whether a wait can pass never depends on the
@@ -85,7 +85,8 @@ enum copse_plan_region_kind { COPSE_REGION_SLOTS = 0, COPSE_REGION_PACKETS = 1 }
 
 /* The value is complete after this MOVE: avg divides by the number of ranks here. */
 #define COPSE_MOVE_FINAL 1u
-/* The sources are slots of a group of ranks; the destinations are. Not in the low-latency protocol. */
+/* The sources are slots of a group of ranks; the destinations are. Not in the low-latency protocol.
+ */
 #define COPSE_MOVE_REDUCE_LOAD 2u
 #define COPSE_MOVE_GROUP_STORE 4u
 /* SIGNAL, WAIT of the low-latency protocol: the packets themselves show that they came. */

@@ -286,8 +286,8 @@ copse_status copse_transport_fail(struct copse_transport *transport, const struc
 #define NAP_NANOSECONDS 50000
 #define WAIT_MICROSECONDS 1000u
 #define STEPS_A_LOOK 32u /* looking at the clock takes longer than a step */
-/* Parts of the time limit: when a rank that stands still begins to ask, and again after as long; and
- * for how long one that is asked must be silent to be at fault: on a shared core it takes its time. */
+/* Parts of the time limit: when a rank that stands still begins to ask, and again after as long;
+ * how long one that is asked must be silent to be at fault (on a shared core it takes a while). */
 #define ASK_AFTER 0.125
 #define SILENT_FOR 0.75
 

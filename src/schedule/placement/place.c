@@ -20,7 +20,8 @@
 /* ---- reading ------------------------------------------------------------------------------- */
 
 struct reader {
-  struct copse_json json; /* without the steps: each is parsed by itself, as all take 30 times as much */
+  struct copse_json
+      json; /* without the steps: each is parsed by itself, as all take 30 times as much */
   const struct copse_json_list *steps;
   struct copse_trace *trace;
   struct copse_err *err;

@@ -70,10 +70,9 @@ struct repairing {
   bool *held;         /* [t->n_links] full of what has come there */
   int n_turns;        /* how often something took a full link */
   int *via, *stamp, *away, *queue; /* [t->n_nodes] of searches */
-  int n_searches, *up, *depth;     /* [n_ranks + n_absent] of a tree at hand */
-  int marked, *move_at; /* a variant, -1: none; where its moves have each rank, from 1; 0: nowhere */
-  struct end *ends; /* [COPSE_REPAIR_ENDS] that the last search came upon, nearest first */
-  int n_ends;
+  int n_searches, n_ends, *up, *depth; /* up, depth: [n_ranks + n_absent] of a tree at hand */
+  int marked, *move_at; /* a variant, -1: none; where its moves have a rank, from 1; 0: nowhere */
+  struct end *ends; /* [n_ends] of COPSE_REPAIR_ENDS that the last search met, nearest first */
   struct copse_arena *arena;
   struct copse_err *err;
 };
@@ -209,8 +208,8 @@ static copse_status list_users(struct repairing *r) {
     for (int e = 0; e < r->base.trees[t].n_edges; e++) {
       const struct copse_schedule_edge *edge = &r->base.trees[t].edges[e];
       for (int i = 0; i + 1 < edge->n_path; i++)
-        r->users[n++] =
-            (struct user){copse_numbering_link(&r->numbers, edge->path[i], edge->path[i + 1]), t, edge->dst};
+        r->users[n++] = (struct user){
+            copse_numbering_link(&r->numbers, edge->path[i], edge->path[i + 1]), t, edge->dst};
     }
   return copse_adjacency_by(r->arena, r->from->healthy->n_links, n, COPSE_KEYS(r->users, link),
                             sizeof *r->users, &r->crossing, r->err);
@@ -408,7 +407,8 @@ static copse_status attach_free(struct repairing *r, int index, int at, enum rea
   const struct end *end = NULL;
   int node = r->base.rank_nodes[v->places[at].rank], moved = v->moves[at].rank;
   mark(r, index);
-  int deepest = r->height + r->higher - 1 - copse_moved_below(&r->trees[v->tree], r->move_at, moved);
+  int below = copse_moved_below(&r->trees[v->tree], r->move_at, moved);
+  int deepest = r->height + r->higher - 1 - below;
   int64_t amount = v->trees;
   bool low;
   *rest = -1;

@@ -1,5 +1,6 @@
 /*
- * Unequal shares of a schedule's trees, and switches that copy and add: both by the joint programme.
+ * Unequal shares of a schedule's trees, and switches that copy and add: both by the joint
+ * programme.
  */
 #include "schedule/solve/switches.h"
 

@@ -155,8 +155,8 @@ struct copse_joint {
  *
  * Where several groups broadcast and reduce, and each link has a link back of the same capacity, a
  * reduction has of a link what its group's broadcast has of the link back: half as many columns and
- * rows. The proof has each cut for both phases, with half the weight. Not with limits, extra nodes or
- * separate rates.
+ * rows. The proof has each cut for both phases, with half the weight. Not with limits, extra nodes
+ * or separate rates.
  *
  * network->terminals and ->roots are not used. COPSE_OK with the outcome in *out, which the caller
  * frees in every case; R = 0 where some member can't be reached. COPSE_NOMEM. Deterministic.

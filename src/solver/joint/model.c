@@ -122,15 +122,16 @@ static copse_status find_links_back(const struct copse_network *network, int *ba
     back[e] = copse_index_map_next(&by_ends, copse_key_pair(link->dst, link->src), &cursor);
     *all = back[e] >= 0 && network->links[back[e]].capacity == link->capacity;
   }
-  for (int e = 0; e < network->n_links && *all; e++) *all = back[back[e]] == e; /* none in parallel */
+  for (int e = 0; e < network->n_links && *all; e++)
+    *all = back[back[e]] == e; /* none in parallel */
   return COPSE_OK;
 }
 
 /*
  * Where all groups broadcast and reduce over links that are the same both ways, any solution turned
- * round, each phase in the place of the other of its group, is a solution too, and so is the mean of
- * both: one in which each link has of the reduction what the link back has of the broadcast. This is
- * one more symmetry, of phases and links and not of nodes.
+ * round, each phase in the place of the other of its group, is a solution too, and so is the mean
+ * of both: one in which each link has of the reduction what the link back has of the broadcast.
+ * This is one more symmetry, of phases and links and not of nodes.
  */
 static copse_status join_turned(struct orbits *o) {
   struct copse_joint_search *s = o->s;

@@ -9,7 +9,8 @@
 #include "solver/online/internal.h"
 #include "solver/policy.h"
 
-/* ---- stages ----------------------------------------------------------------------------------- */
+/* ---- stages -----------------------------------------------------------------------------------
+ */
 
 /*
  * Cuts the matrix of bytes between hosts into stages: in each, a host sends to at most one host and

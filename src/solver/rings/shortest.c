@@ -74,7 +74,8 @@ static void extend(struct search *s, size_t set) {
   }
 }
 
-/* The first of the set's nodes over which it costs least to go on to `last`; -1: the set is empty. */
+/* The first of the set's nodes over which it costs least to go on to `last`; -1: the set is empty.
+ */
 static int before(const struct search *s, size_t set, int last) {
   int64_t best = NONE;
   int from = -1;

@@ -4,8 +4,8 @@
  *
  * A tree grows breadth-first: from the first vertex that has a way left over relays to the nearest
  * terminals that the tree lacks. A cut that the tree is in is not entered again unless it can spare
- * that, and a path that enters a cut ends in it. Once the tree is in all cuts, and has all terminals
- * that no cut holds, level 0 looks at no relay outside of them:
+ * that, and a path that enters a cut ends in it. Once the tree is in all cuts, and has all
+ * terminals that no cut holds, level 0 looks at no relay outside of them:
  *
  *      x > leaf > [ nic > gpu ]       taken: enters host [ ] once and ends there
  *      x > leaf > [ nic > nic' ] > y  not taken: passes through
@@ -210,8 +210,8 @@ static bool is_reached(const struct grower *g, int node) {
 }
 
 /* Whether relays in no cut lead nowhere: all terminals are in the tree or in cuts that it is in,
- * which level 0 does not enter again. n_reached: nodes before it are known to be; 0 for a new tree. In
- * steps that add up to one look at each node a tree. */
+ * which level 0 does not enter again. n_reached: nodes before it are known to be; 0 for a new tree.
+ * In steps that add up to one look at each node a tree. */
 static bool stays_inside(const struct grower *g, int *n_reached) {
   while (*n_reached < g->network->n_nodes && is_reached(g, *n_reached)) ++*n_reached;
   return g->level == 0 && *n_reached == g->network->n_nodes;
@@ -426,7 +426,8 @@ static void measure_cuts(struct grower *g, int64_t trees) {
         g->exits[of->cuts[i]] = add_capped(g->exits[of->cuts[i]], g->orbits.left[e], MOST_EXITS);
     of = &cuts->of[link->dst];
     for (int i = 0; i < of->n; i++)
-      if (!copse_cuts_hold(cuts, of->cuts[i], link->src)) cuts->slack[of->cuts[i]] += g->orbits.left[e];
+      if (!copse_cuts_hold(cuts, of->cuts[i], link->src))
+        cuts->slack[of->cuts[i]] += g->orbits.left[e];
   }
 }
 

@@ -11,8 +11,8 @@
  *      x'...===...> y           and y joins from z instead
  *      z ........> y
  *
- * With symmetries the trees are those of base roots, and what counts is what is left of each orbit of
- * links (trees/grow.c).
+ * With symmetries the trees are those of base roots, and what counts is what is left of each orbit
+ * of links (trees/grow.c).
  *
  * In this file: growing, exchanges, preparation, the whole.
  */
@@ -697,7 +697,8 @@ copse_status copse_make_levels(const struct copse_tree_problem *problem,
                                struct copse_forest *forest, bool *made, struct copse_err *err) {
   int64_t whole;
   *made = false;
-  if (copse_has_symmetry(problem) && !copse_network_equal_weights(problem->network)) return COPSE_OK;
+  if (copse_has_symmetry(problem) && !copse_network_equal_weights(problem->network))
+    return COPSE_OK;
   COPSE_DO(attempt(problem, 1, forest, &whole, made, err));
   if (!*made && problem->multiple && whole > 1 && whole <= COPSE_ORBIT_MOST_TIMES)
     COPSE_DO(attempt(problem, whole, forest, &whole, made, err));

@@ -108,8 +108,9 @@ copse_status copse_make_single(const struct copse_tree_problem *problem,
  * heuristic; no trees where trees times terminals are more than COPSE_LEVELS_MOST. Each tree is of
  * multiplicity one; equal ones are merged in the end, when edges change places (trees/forest.h).
  * With symmetries the trees are those of base roots, held against what is left of orbits
- * (copse_orbits_make), and k becomes a multiple as with orbit trees. Deterministic. Memory: about 40
- * bytes for each edge of each tree. Complexity: trees * terminals searches, each of the links around a terminal; exchanges are limited.
+ * (copse_orbits_make), and k becomes a multiple as with orbit trees. Deterministic. Memory: about
+ * 40 bytes for each edge of each tree. Complexity: trees * terminals searches, each of the links
+ * around a terminal; exchanges are limited.
  */
 copse_status copse_make_levels(const struct copse_tree_problem *problem,
                                struct copse_forest *forest, bool *made,

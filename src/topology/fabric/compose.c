@@ -100,19 +100,23 @@ static int count_ports(const struct copse_host_group *group) {
   return n;
 }
 
-/* A host without ports can't join; nor one whose "NIC" is in capitals, a relay as any unknown type. */
+/* A host without ports can't join; nor one whose "NIC" is in capitals, a relay as any unknown type.
+ */
 static copse_status refuse_host(const struct composer *c, const struct copse_host_group *group) {
   char likely[160] = "";
   for (int i = 0; i < group->host->n_nodes && !*likely; i++) {
     const struct copse_node *n = &group->host->nodes[i];
     if (strcasecmp(n->type, "nic") == 0 && strcmp(n->type, "nic") != 0)
-      snprintf(likely, sizeof likely, "; \"%.80s\" has type \"%.8s\": write \"nic\"", n->id, n->type);
+      snprintf(likely, sizeof likely, "; \"%.80s\" has type \"%.8s\": write \"nic\"", n->id,
+               n->type);
   }
   return copse_fail_at(c->err, COPSE_BAD_INPUT, c->file, group->line,
                        "host \"%.80s\" has no node of type \"nic\" or \"net\"%s%.80s and can't "
                        "join a fabric%s",
                        group->host->name, group->nics ? " with an id like " : "",
-                       group->nics ? group->nics : *likely ? "" : " (--links nvlink leaves them out)",
+                       group->nics ? group->nics
+                       : *likely   ? ""
+                                   : " (--links nvlink leaves them out)",
                        likely);
 }
 
@@ -276,10 +280,11 @@ static void note_leaves(const struct composer *c, int pods) {
   const struct copse_fabric *fabric = c->fabric;
   int last = c->n_hosts - (pods - 1) * fabric->leaf_hosts;
   if (pods > 1 && copse_q_cmp(fabric->oversubscription, COPSE_Q_ONE) < 0)
-    copse_note(fabric->notes,
-               "%s: oversubscription %.4g: leaves send up more than they take in; 2:1, half as much "
-               "up, is 2",
-               c->file, copse_q_to_double(fabric->oversubscription));
+    copse_note(
+        fabric->notes,
+        "%s: oversubscription %.4g: leaves send up more than they take in; 2:1, half as much "
+        "up, is 2",
+        c->file, copse_q_to_double(fabric->oversubscription));
   if (last < fabric->leaf_hosts)
     copse_note(fabric->notes,
                "%s: %d hosts on leaves of %d: the last leaf joins %d, and its way up is as much "

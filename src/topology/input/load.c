@@ -191,8 +191,8 @@ static copse_status parse_text(const struct copse_input *in, struct copse_topolo
 /* ---- what is surely mistyped ---------------------------------------------------------------- */
 
 /* GB/s. Slower than 8 Mb/s, or faster than any link that there is: another unit was meant. NICs of
- * 200 Gb/s and more, typed as GB/s, have 1.6 Tb/s or more. A port has up to twice what its slot takes
- * in real hosts (400 Gb/s on PCIe Gen4), Gb/s typed for GB/s at least three times. */
+ * 200 Gb/s and more, typed as GB/s, have 1.6 Tb/s or more. A port has up to twice what its slot
+ * takes in real hosts (400 Gb/s on PCIe Gen4), Gb/s typed for GB/s at least three times. */
 static const struct copse_q least_link = {1, 1000}, most_link = {100000, 1}, most_nic = {200, 1},
                             most_over_slot = {5, 2};
 
@@ -256,7 +256,8 @@ static copse_status note_speeds(const struct copse_input *in, const struct copse
     const struct copse_link *l = &t->links[i];
     const struct slot *slot = &slots[l->src];
     bool cable = is_word(t->nodes[l->src].type, ports) &&
-                 !is_word(t->nodes[l->dst].type, of_host) && strcmp(t->nodes[l->dst].type, "net") != 0;
+                 !is_word(t->nodes[l->dst].type, of_host) &&
+                 strcmp(t->nodes[l->dst].type, "net") != 0;
     if (copse_q_cmp(l->bandwidth, least_link) < 0) meet(&slow, l, COPSE_Q_ZERO);
     if (copse_q_cmp(l->bandwidth, most_link) > 0)
       meet(&fast, l, COPSE_Q_ZERO);
@@ -286,9 +287,11 @@ static void note_types(const struct copse_input *in, const struct copse_topology
       n++;
     }
     if (n == 0) continue;
-    copse_note(in->options->notes, "%s: %d node%s, %.80s first, ha%s type \"%.40s\", a relay as any "
-               "unknown type is: write \"%s\"", in->label, n, COPSE_S(n), t->nodes[first].id,
-               n == 1 ? "s" : "ve", t->nodes[first].type, known[k]);
+    copse_note(in->options->notes,
+               "%s: %d node%s, %.80s first, ha%s type \"%.40s\", a relay as any "
+               "unknown type is: write \"%s\"",
+               in->label, n, COPSE_S(n), t->nodes[first].id, n == 1 ? "s" : "ve",
+               t->nodes[first].type, known[k]);
   }
 }
 
@@ -314,7 +317,8 @@ static copse_status parse(const struct copse_input *in, struct copse_topology **
     case '<': return copse_read_nccl_xml(in, out, err);
     case '{': return parse_json(in, out, err);
     case '[': /* JSON, or an escape sequence that lost its ESC in copying: "[4mGPU0", or a time */
-      if (!contains(in, "[4m") && !copse_is_nccl_tree(in)) return copse_read_topology_json(in, out, err);
+      if (!contains(in, "[4m") && !copse_is_nccl_tree(in))
+        return copse_read_topology_json(in, out, err);
       break;
     default: break;
   }

@@ -194,7 +194,8 @@ static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, 
 }
 
 /* What NCCL knows a GPU or a port by: its number in its host's system, the generation, and whether
- * it has GPUDirect RDMA (where nothing is said NCCL asks the machine). A garbled attribute is none. */
+ * it has GPUDirect RDMA (where nothing is said NCCL asks the machine). A garbled attribute is none.
+ */
 static void read_names(struct reader *r, const xmlNode *element, int node) {
   const struct copse_xml_int dev = {"dev", -1, 0, INT32_MAX}, sm = {"sm", 0, 0, 1 << 20};
   const struct copse_xml_int gdr = {"gdr", 1, INT32_MIN, INT32_MAX};

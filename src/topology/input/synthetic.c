@@ -185,7 +185,8 @@ static copse_status build_torus(const struct line *l, const char *sizes, struct 
 }
 
 static bool is_regular(const char *key) {
-  static const char *const kinds[] = {"ring", "line", "full", "switch", "hypercube", "torus", "mesh"};
+  static const char *const kinds[] = {"ring",      "line",  "full", "switch",
+                                      "hypercube", "torus", "mesh"};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (strcmp(key, kinds[i]) == 0) return true;
   return false;
@@ -309,7 +310,8 @@ static copse_status add_host(const struct line *l, const struct cluster *c) {
 }
 
 static copse_status build_cluster(const struct line *l) {
-  struct cluster c = {.hosts = 1, .fabric = {.line = l->at, .notes = l->notes, COPSE_FABRIC_DEFAULTS}};
+  struct cluster c = {.hosts = 1,
+                      .fabric = {.line = l->at, .notes = l->notes, COPSE_FABRIC_DEFAULTS}};
   struct line host = *l;
   COPSE_AT_END(copse_builder_free_at) struct copse_topology_builder *builder = NULL;
   COPSE_AT_END(copse_topology_free_at) struct copse_topology *topology = NULL;
@@ -328,7 +330,8 @@ static copse_status build_cluster(const struct line *l) {
 copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,
                                    long line, const char *spec, const struct copse_notes *notes,
                                    struct copse_err *err) {
-  struct line l = {.builder = builder, .label = label, .spec = spec, .at = line, .notes = notes, .err = err};
+  struct line l = {
+      .builder = builder, .label = label, .spec = spec, .at = line, .notes = notes, .err = err};
   COPSE_DO(cut(&l));
   bool cluster = strcmp(l.words[0].key, "hosts") == 0 || strcmp(l.words[0].key, "gpus") == 0;
   return cluster ? build_cluster(&l) : build_regular(&l);

@@ -16,97 +16,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/graph.h"
-#include "predict/event_queue.h"
+#include "predict/exchange_internal.h"
 #include "predict/policy.h"
 
-/* A way from rank to rank. */
-struct hop {
-  int from, to;      /* ranks */
-  int first, n;      /* into hop_links */
-  double latency_us; /* alpha included */
-};
-
-/* A tree by places; place 0 is the root. */
-struct tree {
-  int root;
-  bool reduce;
-  struct copse_q weight;
-  double bytes;
-  int *parent; /* [n_ranks] hop into a rank (of a reduction out of it), -1 at the root */
-  /* by place, made from the above: */
-  int *rank, *up, *first_child, *n_children, *place_of;
-  int *to_go; /* hops from here to the tree's end */
-};
-
-/* What came of a run: when the last transfer arrived, and f, which is to be least. */
-struct run {
-  double f, us;
-  double *arrival, *asked; /* [n_transfers] */
-  int *blocker;            /* [n_transfers] what it waited for, -1 */
-  int *late, n_late;       /* transfers that arrived after `soft` */
-};
-
-struct search {
-  const struct copse_exchange *x;
-  const struct copse_topology *topology;
-  int n, all_images, n_trees; /* ranks, images, base trees */
-  int n_images;               /* that are simulated: all, or of folded links one */
-  int n_pieces; /* allreduce: tree b < n_pieces reduces what b + n_pieces broadcasts */
-  struct tree *trees;
-  int *number;  /* [n_trees * n_images] of each tree among all, in the order of their transfers */
-  int *tree_at; /* the other way round */
-  int *base_at, *image_at; /* [n_trees * n_images] of which base tree, under which image */
-  struct hop *hops;
-  size_t n_hops, hops_capacity;
-  int *hop_links, *hop_nodes;
-  size_t n_hop_links, hop_links_capacity, hop_nodes_capacity;
-  struct copse_index_map hop_index;
-  int *between;   /* [n * n] a hop from rank to rank, -1 */
-  int *image;     /* [n_images * n_nodes] */
-  int *hop_image; /* [n_images * n_hops] */
-  double *us_per_byte, *latency_us,
-      *held_us; /* [n_links] held: a link by a chunk, beside its bytes */
-  /* of a run */
-  double *free_us;      /* [n_links] */
-  int *last_user;       /* [n_links] */
-  int *missing;         /* [n_transfers] reductions: children that haven't come */
-  double soft, least;   /* lateness counts from here; the time of `best` */
-  struct run now, next; /* of the trees as they are, and of a trial */
-  struct tree *best;    /* [n_trees] the fastest so far */
-  struct copse_sim_queue queue;
-  double work; /* done so far, in steps of the simulator */
-  uint64_t random;
-  struct copse_arena arena;
-  struct copse_err *err;
-};
-
-static uint32_t draw(struct search *s, uint32_t below) { /* Knuth's MMIX */
+static uint32_t draw(struct copse_exchange_search *s, uint32_t below) { /* Knuth's MMIX */
   s->random = s->random * 6364136223846793005u + 1442695040888963407u;
   return (uint32_t)((s->random >> 33) % below);
 }
 
-static int n_transfers(const struct search *s) { return s->n_trees * s->n_images * s->n; }
+static int n_transfers(const struct copse_exchange_search *s) {
+  return s->n_trees * s->n_images * s->n;
+}
 
 /* ---- hops ------------------------------------------------------------------------------------ */
 
-static copse_status find_hop(struct search *s, const int *nodes, int n, int *out) {
+static copse_status find_hop(struct copse_exchange_search *s, const int *nodes, int n, int *out) {
   const struct copse_topology *t = s->topology;
   uint64_t key = 1469598103934665603u;
   size_t cursor = 0;
   int at;
   for (int i = 0; i < n; i++) key = (key ^ (uint64_t)nodes[i]) * 1099511628211u;
   while ((at = copse_index_map_next(&s->hop_index, key, &cursor)) >= 0) {
-    struct hop *h = &s->hops[at];
+    struct copse_hop *h = &s->hops[at];
     if (h->n == n - 1 && memcmp(s->hop_nodes + h->first, nodes, (size_t)n * sizeof *nodes) == 0)
       break;
   }
   if ((*out = at) >= 0) return COPSE_OK;
-  struct hop hop = {.from = t->nodes[nodes[0]].rank,
-                    .to = t->nodes[nodes[n - 1]].rank,
-                    .first = (int)s->n_hop_links,
-                    .n = n - 1,
-                    .latency_us = s->x->alpha_us};
+  struct copse_hop hop = {.from = t->nodes[nodes[0]].rank,
+                          .to = t->nodes[nodes[n - 1]].rank,
+                          .first = (int)s->n_hop_links,
+                          .n = n - 1,
+                          .latency_us = s->x->alpha_us};
   size_t need = s->n_hop_links + (size_t)n;
   COPSE_DO(COPSE_GROW(s->hop_links, s->hop_links_capacity, need, s->err));
   COPSE_DO(COPSE_GROW(s->hop_nodes, s->hop_nodes_capacity, need, s->err));
@@ -126,7 +66,7 @@ static copse_status find_hop(struct search *s, const int *nodes, int n, int *out
 }
 
 /* From every rank to those that it reaches over relays alone, by the fabric's own routes. */
-static copse_status find_neighbours(struct search *s) {
+static copse_status find_neighbours(struct copse_exchange_search *s) {
   for (int i = 0, n; i < s->n * s->n; i++) {
     const int *nodes = copse_route(s->x->routes, i / s->n, i % s->n, &n);
     if (s->between[i] < 0 && copse_route_is_hop(s->topology, nodes, n))
@@ -144,13 +84,14 @@ struct child {
 
 COPSE_ORDER(farther, struct child, COPSE_DOWN(reach) ?: COPSE_UP(rank))
 
-static int end_above(const struct search *s, const struct tree *t, int hop) {
+static int end_above(const struct copse_exchange_search *s, const struct copse_grown_tree *t,
+                     int hop) {
   return t->reduce ? s->hops[hop].to : s->hops[hop].from;
 }
 
 /* Places from parents: breadth first, of the children of one place those first with the most
  * latency below. False where the parents have a ring. */
-static bool place(const struct search *s, struct tree *t) {
+static bool place(const struct copse_exchange_search *s, struct copse_grown_tree *t) {
   int n = s->n, first[MOST_RANKS], next[MOST_RANKS], filled = 1;
   double reach[MOST_RANKS];
   struct child list[MOST_RANKS];
@@ -193,16 +134,18 @@ static bool place(const struct search *s, struct tree *t) {
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-static int tree_of(const struct search *s, int transfer) { return transfer / s->n / s->n_images; }
+static int tree_of(const struct copse_exchange_search *s, int transfer) {
+  return transfer / s->n / s->n_images;
+}
 
-static int image_of_rank(const struct search *s, int g, int rank) {
+static int image_of_rank(const struct copse_exchange_search *s, int g, int rank) {
   const struct copse_topology *t = s->topology;
   return t->nodes[s->image[(size_t)g * (size_t)t->n_nodes + (size_t)t->rank_nodes[rank]]].rank;
 }
 
 /* Trees in the order that they stand in; of an allreduce root by root, as simulate_dag.h lists
  * them, each that reduces before the one that goes on from it. */
-static void number_trees(struct search *s) {
+static void number_trees(struct copse_exchange_search *s) {
   int all = s->n_trees * s->n_images, at = 0;
   for (int r = 0; r < s->n && s->n_pieces > 0; r++)
     for (int b = 0; b < s->n_pieces; b++)
@@ -225,8 +168,8 @@ static void number_trees(struct search *s) {
 #define TURN_BITS 8
 #define ARRIVED 255
 
-static inline copse_status ask(struct search *s, const struct tree *t, int f, int place,
-                               double now) {
+static inline copse_status ask(struct copse_exchange_search *s, const struct copse_grown_tree *t,
+                               int f, int place, double now) {
   int turn = t->reduce ? s->n - 1 - place : place;
   s->next.asked[f * s->n + place] = now;
   int to_go = t->to_go[place]; /* of an allreduce up and down again */
@@ -236,14 +179,15 @@ static inline copse_status ask(struct search *s, const struct tree *t, int f, in
   return copse_sim_queue_push(&s->queue, now, key, s->err);
 }
 
-static copse_status ask_children(struct search *s, const struct tree *t, int f, int place,
-                                 double now) {
+static copse_status ask_children(struct copse_exchange_search *s, const struct copse_grown_tree *t,
+                                 int f, int place, double now) {
   for (int c = 0; c < t->n_children[place]; c++)
     COPSE_DO(ask(s, t, f, t->first_child[place] + c, now));
   return COPSE_OK;
 }
 
-static copse_status arrived(struct search *s, const struct tree *t, int f, int place, double now) {
+static copse_status arrived(struct copse_exchange_search *s, const struct copse_grown_tree *t,
+                            int f, int place, double now) {
   if (!t->reduce) return ask_children(s, t, f, place, now);
   int up = t->up[place];
   if (--s->missing[f * s->n + up] > 0) return COPSE_OK;
@@ -252,12 +196,12 @@ static copse_status arrived(struct search *s, const struct tree *t, int f, int p
   return ask_children(s, t + s->n_pieces, f + s->n_pieces * s->n_images, 0, now);
 }
 
-static copse_status serve(struct search *s, const struct tree *t, int f, int place, int i,
-                          double now, uint64_t key) {
-  struct run *run = &s->next;
+static copse_status serve(struct copse_exchange_search *s, const struct copse_grown_tree *t, int f,
+                          int place, int i, double now, uint64_t key) {
+  struct copse_exchange_run *run = &s->next;
   int transfer = f * s->n + place;
-  const struct hop *hop = &s->hops[s->hop_image[(size_t)s->image_at[f] * s->n_hops +
-                                                (size_t)t->parent[t->rank[place]]]];
+  const struct copse_hop *hop = &s->hops[s->hop_image[(size_t)s->image_at[f] * s->n_hops +
+                                                      (size_t)t->parent[t->rank[place]]]];
   const int *links = s->hop_links + hop->first + i;
   int link = links[0];
   double taken = t->bytes * s->us_per_byte[link], start = now;
@@ -285,9 +229,9 @@ static copse_status serve(struct search *s, const struct tree *t, int f, int pla
 }
 
 /* Whoever waits for nobody asks. */
-static copse_status begin(struct search *s) {
+static copse_status begin(struct copse_exchange_search *s) {
   for (int f = 0; f < s->n_trees * s->n_images; f++) {
-    const struct tree *t = &s->trees[s->base_at[f]];
+    const struct copse_grown_tree *t = &s->trees[s->base_at[f]];
     int *missing = s->missing + f * s->n;
     if (!t->reduce && s->n_pieces == 0) COPSE_DO(ask_children(s, t, f, 0, 0));
     for (int i = s->n - 1; i >= 0 && t->reduce; i--) {
@@ -299,8 +243,8 @@ static copse_status begin(struct search *s) {
 }
 
 /* Stops where f exceeds `most`. */
-static copse_status simulate(struct search *s, double most) {
-  struct run *run = &s->next;
+static copse_status simulate(struct copse_exchange_search *s, double most) {
+  struct copse_exchange_run *run = &s->next;
   copse_sim_queue_reset(&s->queue);
   run->f = run->us = run->n_late = 0;
   for (int l = 0; l < s->topology->n_links; l++) s->free_us[l] = 0;
@@ -312,7 +256,7 @@ static copse_status simulate(struct search *s, double most) {
     COPSE_DO(copse_sim_queue_pop(&s->queue, &e, s->err));
     int f = s->tree_at[e.key << FAR_BITS >> FAR_BITS >> TREE_BITS], i = (int)(e.key & ARRIVED);
     int turn = (int)(e.key % (1 << TREE_BITS) >> TURN_BITS);
-    const struct tree *t = &s->trees[s->base_at[f]];
+    const struct copse_grown_tree *t = &s->trees[s->base_at[f]];
     int place = t->reduce ? s->n - 1 - turn : turn;
     double now = copse_sim_event_us(&e);
     if (i == ARRIVED)
@@ -331,16 +275,16 @@ struct move {
   int parent;            /* the hop that was */
 };
 
-static bool is_below(const struct tree *t, int rank, int above) {
+static bool is_below(const struct copse_grown_tree *t, int rank, int above) {
   for (int p = t->place_of[rank]; p >= 0; p = t->up[p])
     if (t->rank[p] == above) return true;
   return false;
 }
 
 /* Another parent for a rank: of some drawn, the one that it would come from first, it seems. */
-static bool choose_parent(struct search *s, int transfer, struct move *m, int *hop) {
+static bool choose_parent(struct copse_exchange_search *s, int transfer, struct move *m, int *hop) {
   int b = tree_of(s, transfer), base = transfer - transfer % s->n;
-  const struct tree *t = &s->trees[b];
+  const struct copse_grown_tree *t = &s->trees[b];
   int rank = t->rank[transfer % s->n];
   double best = INFINITY;
   *hop = -1;
@@ -360,10 +304,10 @@ static bool choose_parent(struct search *s, int transfer, struct move *m, int *h
 }
 
 /* A transfer to move: some late one, one above it, or what one of these waited for. */
-static int choose_transfer(struct search *s) {
+static int choose_transfer(struct copse_exchange_search *s) {
   int t = s->now.late[draw(s, (uint32_t)s->now.n_late)];
   for (int steps = (int)draw(s, 8); steps > 0; steps--) {
-    const struct tree *tree = &s->trees[tree_of(s, t)];
+    const struct copse_grown_tree *tree = &s->trees[tree_of(s, t)];
     int place = t % s->n;
     if (s->now.blocker[t] >= 0 && draw(s, 2) == 0) {
       t = s->now.blocker[t];
@@ -385,10 +329,10 @@ static int choose_transfer(struct search *s) {
   return t;
 }
 
-static bool apply(struct search *s, const struct move *m, int hop) {
+static bool apply(struct copse_exchange_search *s, const struct move *m, int hop) {
   if (m->rank < 0) {
     for (int at = 0; at<s->n_trees; at += s->n_pieces> 0 ? s->n_pieces : s->n_trees) {
-      struct tree t = s->trees[m->tree + at];
+      struct copse_grown_tree t = s->trees[m->tree + at];
       s->trees[m->tree + at] = s->trees[m->other + at];
       s->trees[m->other + at] = t;
     }
@@ -399,7 +343,7 @@ static bool apply(struct search *s, const struct move *m, int hop) {
   return place(s, &s->trees[m->tree]);
 }
 
-static bool choose(struct search *s, struct move *m, int *hop) {
+static bool choose(struct copse_exchange_search *s, struct move *m, int *hop) {
   int t = choose_transfer(s);
   if (s->n_trees > 1 && draw(s, 10) == 0) {
     int other =
@@ -413,12 +357,13 @@ static bool choose(struct search *s, struct move *m, int *hop) {
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-static copse_status new_tree(struct search *s, struct tree *t) {
+static copse_status new_tree(struct copse_exchange_search *s, struct copse_grown_tree *t) {
   return COPSE_ARRAYS(&s->arena, (size_t)s->n, int, s->err, &t->parent, &t->rank, &t->up,
                       &t->first_child, &t->n_children, &t->place_of, &t->to_go);
 }
 
-static copse_status copy_tree(struct search *s, const struct tree *from, struct tree *to) {
+static copse_status copy_tree(struct copse_exchange_search *s, const struct copse_grown_tree *from,
+                              struct copse_grown_tree *to) {
   *to = *from;
   COPSE_DO(new_tree(s, to));
   memcpy(to->parent, from->parent, (size_t)s->n * sizeof(int));
@@ -426,15 +371,16 @@ static copse_status copy_tree(struct search *s, const struct tree *from, struct 
 }
 
 /* Whether a rank's trees are those that others' are images of. */
-static bool is_base(const struct search *s, int rank) {
+static bool is_base(const struct copse_exchange_search *s, int rank) {
   for (int g = 1; g < s->all_images; g++)
     if (image_of_rank(s, g, rank) < rank) return false;
   return true;
 }
 
-static copse_status add_tree(struct search *s, const struct copse_schedule_tree *from,
-                             struct copse_q weight, struct tree *t) {
-  *t = (struct tree){
+static copse_status add_tree(struct copse_exchange_search *s,
+                             const struct copse_schedule_tree *from, struct copse_q weight,
+                             struct copse_grown_tree *t) {
+  *t = (struct copse_grown_tree){
       .root = from->root, .reduce = from->phase == COPSE_PHASE_REDUCE, .weight = weight};
   COPSE_DO(new_tree(s, t));
   for (int e = 0; e < from->n_edges; e++) {
@@ -455,8 +401,9 @@ static int next_tree(const struct copse_exchange *x, int i, int root, enum copse
 }
 
 /* An allreduce's root: what its trees of both phases, laid end to end, have in common. */
-static copse_status add_pieces(struct search *s, int root, struct tree *reduce,
-                               struct tree *broadcast, int *n) {
+static copse_status add_pieces(struct copse_exchange_search *s, int root,
+                               struct copse_grown_tree *reduce, struct copse_grown_tree *broadcast,
+                               int *n) {
   const struct copse_exchange *x = s->x;
   int at[2] = {next_tree(x, 0, root, COPSE_PHASE_REDUCE),
                next_tree(x, 0, root, COPSE_PHASE_BROADCAST)};
@@ -478,10 +425,10 @@ static copse_status add_pieces(struct search *s, int root, struct tree *reduce,
 }
 
 /* The trees of base roots. Those of a phase weigh 1 with all images, or that is refused. */
-static copse_status copy_trees(struct search *s) {
+static copse_status copy_trees(struct copse_exchange_search *s) {
   const struct copse_exchange *x = s->x;
   struct copse_q sum = COPSE_Q_ZERO, image = {1, s->all_images};
-  struct tree *broadcast;
+  struct copse_grown_tree *broadcast;
   bool reduces = false, broadcasts = false;
   int n = 0, all = 2 * x->n_trees;
   for (int i = 0; i < x->n_trees; i++)
@@ -504,7 +451,7 @@ static copse_status copy_trees(struct search *s) {
 }
 
 /* Memory for runs of so many trees. */
-static copse_status make_runs(struct search *s) {
+static copse_status make_runs(struct copse_exchange_search *s) {
   size_t n = (size_t)n_transfers(s);
   COPSE_DO(COPSE_ARRAYS(&s->arena, n, double, s->err, &s->now.arrival, &s->now.asked,
                         &s->next.arrival, &s->next.asked));
@@ -520,15 +467,15 @@ static copse_status make_runs(struct search *s) {
 }
 
 /* Every tree in so many equal ones, which may go apart. */
-static copse_status cut(struct search *s, int copies) {
-  const struct tree *from = s->trees;
+static copse_status cut(struct copse_exchange_search *s, int copies) {
+  const struct copse_grown_tree *from = s->trees;
   int n = s->n_trees;
   s->n_trees *= copies;
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, s->trees, s->err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, s->best, s->err));
   int pieces = s->n_pieces > 0 ? s->n_pieces : n; /* copies of all of these follow each other */
   for (int i = 0; i < n * copies; i++) {
-    struct tree *t = &s->trees[i];
+    struct copse_grown_tree *t = &s->trees[i];
     COPSE_DO(copy_tree(s, &from[i / (pieces * copies) * pieces + i % pieces], t));
     COPSE_DO(copse_q_div(t->weight, (struct copse_q){copies, 1}, &t->weight, s->err));
     t->bytes = copse_q_to_double(t->weight) * s->x->bytes;
@@ -538,7 +485,7 @@ static copse_status cut(struct search *s, int copies) {
   return make_runs(s);
 }
 
-static copse_status image_of_hop(struct search *s, size_t h, int g, int *out) {
+static copse_status image_of_hop(struct copse_exchange_search *s, size_t h, int g, int *out) {
   int path[MOST_PATH], n = s->hops[h].n + 1;
   const int *image = s->image + (size_t)g * (size_t)s->topology->n_nodes;
   if (n > MOST_PATH)
@@ -548,7 +495,7 @@ static copse_status image_of_hop(struct search *s, size_t h, int g, int *out) {
 }
 
 /* The images of all hops; those that come along have images that are there. */
-static copse_status map_hops(struct search *s) {
+static copse_status map_hops(struct copse_exchange_search *s) {
   for (size_t h = 0; h < s->n_hops; h++)
     for (int g = 0, found; g < s->all_images; g++) COPSE_DO(image_of_hop(s, h, g, &found));
   size_t n = s->n_hops;
@@ -566,7 +513,7 @@ static copse_status map_hops(struct search *s) {
  * all of its images: on a link of each orbit, at one time. So one image is simulated, over orbits
  * in place of links. Only the turns differ that images of one tree take at one moment.
  */
-static copse_status fold_links(struct search *s) {
+static copse_status fold_links(struct copse_exchange_search *s) {
   const struct copse_topology *t = s->topology;
   int *orbit;
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)t->n_links, orbit, s->err));
@@ -587,7 +534,7 @@ static copse_status fold_links(struct search *s) {
   return COPSE_OK;
 }
 
-static copse_status set_up(struct search *s) {
+static copse_status set_up(struct copse_exchange_search *s) {
   const struct copse_topology *t = s->topology;
   size_t links = (size_t)t->n_links, pairs = (size_t)s->n * (size_t)s->n;
   COPSE_DO(COPSE_ARRAYS(&s->arena, links, double, s->err, &s->us_per_byte, &s->latency_us,
@@ -614,7 +561,7 @@ static copse_status set_up(struct search *s) {
 
 /* ---- the result ------------------------------------------------------------------------------ */
 
-static copse_status take_trees(const struct search *s, struct copse_arena *arena,
+static copse_status take_trees(const struct copse_exchange_search *s, struct copse_arena *arena,
                                const struct copse_schedule_tree **out, int *n_out) {
   size_t all = (size_t)s->n_trees * (size_t)s->all_images, at = 0,
          nodes = (size_t)s->topology->n_nodes;
@@ -622,13 +569,13 @@ static copse_status take_trees(const struct search *s, struct copse_arena *arena
   COPSE_DO(COPSE_ARRAY(arena, all, trees, s->err));
   for (int b = 0; b < s->n_trees; b++)
     for (int g = 0; g < s->all_images; g++) {
-      const struct tree *t = &s->best[b];
+      const struct copse_grown_tree *t = &s->best[b];
       struct copse_schedule_edge *edges;
       int root = s->image[(size_t)g * nodes + (size_t)s->topology->rank_nodes[t->root]];
       COPSE_DO(COPSE_ARRAY(arena, (size_t)s->n, edges, s->err));
       for (int p = 1; p < s->n; p++) {
         int from = s->hop_image[(size_t)g * s->n_hops + (size_t)t->parent[t->rank[p]]], *path;
-        const struct hop *hop = &s->hops[from];
+        const struct copse_hop *hop = &s->hops[from];
         COPSE_DO(COPSE_ARRAY(arena, (size_t)hop->n + 1, path, s->err));
         memcpy(path, s->hop_nodes + hop->first, ((size_t)hop->n + 1) * sizeof *path);
         edges[t->reduce ? s->n - 1 - p : p - 1] =
@@ -647,7 +594,7 @@ static copse_status take_trees(const struct search *s, struct copse_arena *arena
 }
 
 /* For how long a tree keeps a link busy, on average. */
-static double mean_taken(const struct search *s) {
+static double mean_taken(const struct copse_exchange_search *s) {
   double bytes = 0, all = 0;
   for (int b = 0; b < s->n_trees; b++) bytes += s->trees[b].bytes / s->n_trees;
   for (int l = 0; l < s->topology->n_links; l++) all += bytes * s->us_per_byte[l] + s->held_us[l];
@@ -656,7 +603,7 @@ static double mean_taken(const struct search *s) {
 
 /* No run of so many trees is shorter, however they are cut into chunks: into each rank (of
  * reductions out of it) goes a chunk of every tree but its own, and keeps a link busy. */
-static double least_possible(const struct search *s) {
+static double least_possible(const struct copse_exchange_search *s) {
   const struct copse_topology *t = s->topology;
   double rate[MOST_RANKS] = {0}, bytes = INFINITY, least = 0;
   int others[MOST_RANKS], n_trees = s->n_pieces > 0 ? s->n_pieces : s->n_trees;
@@ -673,13 +620,13 @@ static double least_possible(const struct search *s) {
   return least;
 }
 
-static void take_run(struct search *s) {
-  struct run before = s->now;
+static void take_run(struct copse_exchange_search *s) {
+  struct copse_exchange_run before = s->now;
   s->now = s->next, s->next = before;
 }
 
 /* What is late, where lateness has come to count from another moment on. */
-static void count_late(struct search *s) {
+static void count_late(struct copse_exchange_search *s) {
   s->now.f = 0;
   s->now.n_late = 0;
   for (int t = 0; t < n_transfers(s); t++) {
@@ -690,10 +637,10 @@ static void count_late(struct search *s) {
   }
 }
 
-static void keep_best(struct search *s) {
+static void keep_best(struct copse_exchange_search *s) {
   s->least = s->now.us;
   for (int b = 0; b < s->n_trees; b++) {
-    struct tree *best = &s->best[b], *t = &s->trees[b];
+    struct copse_grown_tree *best = &s->best[b], *t = &s->trees[b];
     memcpy(best->parent, t->parent, (size_t)s->n * sizeof *t->parent);
     best->root = t->root, best->weight = t->weight, best->bytes = t->bytes;
     (void)place(s, best);
@@ -701,7 +648,7 @@ static void keep_best(struct search *s) {
 }
 
 /* From the best, until the time is over or nothing has come of many trials. */
-static copse_status improve(struct search *s, double end) {
+static copse_status improve(struct copse_exchange_search *s, double end) {
   double window = LATE_PIECES * mean_taken(s), begin = s->work;
   int64_t tried = 0, last = 0, patience = 2000 + 30 * (int64_t)s->n_trees * s->n;
   double heat = HEAT;
@@ -737,7 +684,24 @@ static copse_status improve(struct search *s, double end) {
   return COPSE_OK;
 }
 
-static copse_status improve_levels(struct search *s) {
+/* Grows all trees anew some times; the fastest are kept. */
+static copse_status grow(struct copse_exchange_search *s) {
+  int pieces = s->n_pieces > 0 ? s->n_pieces : s->n_trees;
+  s->soft = INFINITY;
+  for (uint64_t i = 0; i < GROWN_TIMES && s->least > s->x->enough_us; i++) {
+    for (int first = 0; first < s->n_trees; first += pieces)
+      COPSE_DO(copse_exchange_grow(s, first, pieces, s->x->seed * GROWN_TIMES + i, s->err));
+    for (int b = 0; b < s->n_trees; b++)
+      if (!place(s, &s->trees[b])) return copse_fail(s->err, COPSE_INTERNAL, "no tree has grown");
+    COPSE_DO(simulate(s, INFINITY));
+    take_run(s);
+    if (s->now.us < s->least) keep_best(s);
+  }
+  for (int b = 0; b < s->n_trees; b++) COPSE_DO(copy_tree(s, &s->best[b], &s->trees[b]));
+  return COPSE_OK;
+}
+
+static copse_status improve_levels(struct copse_exchange_search *s) {
   int roots = 0, copies;
   for (int r = 0; r < s->n; r++) roots += is_base(s, r);
   if (s->x->root >= 0) roots = 1;
@@ -745,12 +709,14 @@ static copse_status improve_levels(struct search *s) {
   s->least = INFINITY;
   for (;; copies = 2) {
     double least = s->least;
-    struct tree *before = s->best;
+    struct copse_grown_tree *before = s->best;
     int n_before = s->n_trees, pieces_before = s->n_pieces;
     COPSE_DO(cut(s, copies));
     bool more = n_transfers(s) * 2 <= s->x->most_transfers && mean_taken(s) / 2 >= s->x->message_us;
-    if (least_possible(s) < fmin(least, s->x->beat_us))
+    if (least_possible(s) < fmin(least, s->x->beat_us)) {
+      if (s->x->grow && least == INFINITY) COPSE_DO(grow(s));
       COPSE_DO(improve(s, more ? s->work + (s->x->work - s->work) / 3 : s->x->work));
+    }
     if (s->least >= least) {
       s->best = before;
       s->n_trees = n_before;
@@ -766,7 +732,7 @@ static copse_status improve_levels(struct search *s) {
   return COPSE_OK;
 }
 
-static void release(struct search *s) {
+static void release(struct copse_exchange_search *s) {
   free(s->hops);
   free(s->hop_links);
   free(s->hop_nodes);
@@ -779,7 +745,7 @@ copse_status copse_exchange_edges(const struct copse_exchange *x, struct copse_a
                                   const struct copse_schedule_tree **trees, int *n, double *us,
                                   double *work, struct copse_err *err) {
   COPSE_AT_END(release)
-  struct search s = {
+  struct copse_exchange_search s = {
       .x = x, .topology = x->topology, .n = x->topology->n_ranks, .random = x->seed, .err = err};
   if (s.n > MOST_RANKS)
     return copse_fail(err, COPSE_UNSUPPORTED, "exchange is for at most %d ranks", MOST_RANKS);

@@ -34,6 +34,7 @@ struct variant {
   int chunks;                              /* 0: as by default */
   int fifo;                                /* as in a schedule's objective */
   bool far_first;
+  bool grown; /* exchange begins with other trees, of the same roots and shares */
   double us;
   char name[COPSE_SIZE_NAME];
 };
@@ -418,16 +419,6 @@ static bool wants(void *context, const char *name) {
   return is_start(s, name) || strncmp(name, "stages", 6) == 0 ? has_reason(s) : has_time(s);
 }
 
-static bool is_same_tree(const struct copse_schedule_tree *a, const struct copse_schedule_tree *b) {
-  bool same = a->root == b->root && a->phase == b->phase && copse_q_eq(a->weight, b->weight) &&
-              a->n_edges == b->n_edges;
-  for (int e = 0; e < a->n_edges && same; e++) {
-    const struct copse_schedule_edge *x = &a->edges[e], *y = &b->edges[e];
-    same = x->n_path == y->n_path && memcmp(x->path, y->path, (size_t)x->n_path * sizeof(int)) == 0;
-  }
-  return same;
-}
-
 /* Whether the same trees were offered before, in the same order: under another name. */
 static bool is_known(const struct search *s, const struct copse_schedule *schedule) {
   bool known = false;
@@ -435,7 +426,7 @@ static bool is_known(const struct search *s, const struct copse_schedule *schedu
     const struct copse_schedule *of = s->bases[i];
     known = schedule->n_trees > 0 && of->n_trees == schedule->n_trees;
     for (int t = 0; t < schedule->n_trees && known; t++)
-      known = is_same_tree(&of->trees[t], &schedule->trees[t]);
+      known = copse_schedule_same_tree(&of->trees[t], &schedule->trees[t]);
   }
   return known;
 }
@@ -483,6 +474,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
                              .alpha_us = s->predict.sim.alpha_us,
                              .alpha_occupies = s->predict.sim.alpha_occupies,
                              .far_first = from->far_first,
+                             .grow = from->grown,
                              .enough_us = s->bound_us * (1 + ENOUGH),
                              .beat_us = s->best.us,
                              .message_us = s->predict.sim.message_us,
@@ -504,6 +496,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
   }
   if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW || us == INFINITY) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(s->err, status, "%s", why.text);
+  v.grown = false;
   copse_proposal_name_add(v.name, sizeof v.name, "exchanged", 1);
   COPSE_DO(consider(s, &v));
   if (v.us < from->us || from->chunks == 0) *from = v;
@@ -600,13 +593,19 @@ static copse_status exchange_round(struct search *s, const struct variant *start
 /* From the fastest forest, and others that may have more to gain; round by round with other moves,
  * and in the end once more from what was best, until the work is done or nothing comes of it. */
 static copse_status exchange_best(struct search *s) {
-  struct variant starts[2 * MOST_STARTS + 1] = {s->best};
+  struct variant starts[2 * MOST_STARTS + 2] = {s->best}, few;
   int n = !copse_schedule_doubles(s->best.of);
   starts[0].trees = s->best.of->trees; /* before they were cut */
   starts[0].n_trees = s->best.of->n_trees;
   for (int i = 0; i < s->n_starts; i++)
     if (s->starts[i].of != s->best.of) starts[n++] = s->starts[i];
+  few = starts[0];
+  for (int i = 1; i < n; i++)
+    if (starts[i].n_trees < few.n_trees) few = starts[i];
   COPSE_DO(add_mixtures(s, starts, &n));
+  few.grown = true;
+  snprintf(few.name, sizeof few.name, "grown");
+  starts[n++] = few;
   int most_vain = VAIN_ROUNDS + (s->topology->n_ranks <= MOST_FAR_RANKS);
   for (int round = 0, vain = 0; round < MOST_ROUNDS && vain < most_vain && has_time(s); round++) {
     double before = s->best.us;

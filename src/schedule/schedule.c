@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "base/memory.h"
@@ -16,6 +17,17 @@ void copse_schedule_free(struct copse_schedule *schedule) {
   if (!schedule) return;
   copse_arena_free(&schedule->arena);
   free(schedule);
+}
+
+bool copse_schedule_same_tree(const struct copse_schedule_tree *a,
+                              const struct copse_schedule_tree *b) {
+  bool same = a->root == b->root && a->phase == b->phase && copse_q_eq(a->weight, b->weight) &&
+              a->n_edges == b->n_edges;
+  for (int e = 0; e < a->n_edges && same; e++) {
+    const struct copse_schedule_edge *x = &a->edges[e], *y = &b->edges[e];
+    same = x->n_path == y->n_path && memcmp(x->path, y->path, (size_t)x->n_path * sizeof(int)) == 0;
+  }
+  return same;
 }
 
 int64_t copse_schedule_unit_k(const struct copse_schedule *schedule) {

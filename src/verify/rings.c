@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "verify/orders.h"
 #include "verify/ways.h"
 
 #define MOST_HOSTS 65536

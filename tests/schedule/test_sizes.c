@@ -345,6 +345,7 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
                                      .alpha_us = 0.5,
                                      .alpha_occupies = seed % 2 == 1,
                                      .far_first = seed % 4 < 2,
+                                     .grow = seed % 5 < 2,
                                      .pieces = 2,
                                      .fold = seed % 3 == 2,
                                      .most_transfers = 5000,
@@ -438,6 +439,60 @@ START_TEST(exchange_of_paths_keeps_the_demand) {
     copse_routes_free(&routes);
     copse_topology_free(t);
   }
+}
+END_TEST
+
+/* Of whole shares 59 come over six links into each GPU of a 3x4x5 torus, in no fewer than ten
+ * rounds of latency and bytes over bandwidth, and 24 over two into a corner of a 5x5 mesh, in
+ * twelve. Trees that grow come in as few before anything is exchanged; a reduction, which grows
+ * backwards and waits in another order, in eleven. */
+START_TEST(trees_that_grow_leave_no_link_idle) {
+  static const struct {
+    const char *fabric;
+    copse_collective collective;
+    int rounds, most;
+  } cases[] = {{"torus:3x4x5@50", COPSE_ALLGATHER, 10, 10},
+               {"torus:3x4x5@50", COPSE_REDUCE_SCATTER, 10, 11},
+               {"mesh:5x5@50", COPSE_ALLGATHER, 12, 13}};
+  struct copse_topology *t;
+  struct copse_solve_seconds seconds;
+  struct copse_symmetry symmetry = {0};
+  struct copse_routes routes;
+  struct copse_schedule *s;
+  struct copse_err err = COPSE_ERR_INIT;
+  double us, work = 0;
+  ASSERT_OK(copse_topology_synthetic(cases[_i].fabric, NULL, &t, &err), &err);
+  const struct copse_solve_options options = {
+      .collective = cases[_i].collective, .root = -1, .label = "torus", .k = 1};
+  ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+  ASSERT_OK(copse_schedule_expand(s, &err), &err);
+  ASSERT_OK(copse_topology_symmetry(t, &symmetry, &err), &err);
+  ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
+  const struct copse_exchange x = {.topology = t,
+                                   .routes = &routes,
+                                   .symmetry = &symmetry,
+                                   .trees = s->trees,
+                                   .n_trees = s->n_trees,
+                                   .root = -1,
+                                   .bytes = 50e3 * t->n_ranks, /* a share takes 1 us */
+                                   .alpha_us = 0.5,
+                                   .alpha_occupies = true,
+                                   .grow = true,
+                                   .fold = true,
+                                   .pieces = 1,
+                                   .most_transfers = 5000,
+                                   .beat_us = INFINITY,
+                                   .work = 0}; /* no exchange after */
+  ASSERT_OK(copse_exchange_edges(&x, &s->arena, &s->trees, &s->n_trees, &us, &work, &err), &err);
+  double latency = copse_q_to_double(t->links[0].latency);
+  ck_assert_double_ge(us, cases[_i].rounds * (1.5 + latency) * (1 - 1e-9));
+  ck_assert_double_le(us, cases[_i].most * (1.5 + latency) * (1 + 1e-9));
+  const char *defect = copse_test_schedule_defect(s, t);
+  ck_assert_msg(defect == NULL || strstr(defect, "time"), "%s", defect);
+  copse_symmetry_free(&symmetry);
+  copse_routes_free(&routes);
+  copse_schedule_free(s);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -567,6 +622,7 @@ int main(void) {
   tcase_add_test(tests, a_plan_of_few_operations_is_cut_finely_in_little_work);
   tcase_add_loop_test(tests, exchange_simulates_as_the_simulator_does, 0, 4);
   tcase_add_test(tests, pieces_begin_with_the_number_that_fills_all_links);
+  tcase_add_loop_test(tests, trees_that_grow_leave_no_link_idle, 0, 3);
   tcase_add_test(tests, exchange_of_paths_keeps_the_demand);
   tcase_add_test(tests, paths_dealt_by_loads_even_them_out);
   suite_add_tcase(suite, tests);

@@ -149,7 +149,7 @@ COPSE_API copse_status copse_comm_destroy(copse_comm *comm);
 /*
  * Ends whatever runs or waits on this communicator and on those made with it in this process:
  * kernels leave, blocked calls return COPSE_ABORTED. Any thread may call it. The communicator
- * must still be destroyed. Over a wire the other processes hear of it from a call that it ends, or
+ * must still be destroyed. Over a wire the other processes see it in a call that it ends, or
  * else when it is destroyed: do that before waiting for them in another way.
  */
 COPSE_API copse_status copse_comm_abort(copse_comm *comm);

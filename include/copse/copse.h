@@ -231,7 +231,7 @@ COPSE_API copse_status copse_schedule_json(const copse_schedule *schedule, int e
 /* What a schedule puts on a link: load_num / load_den of the message M, and time_num / time_den
  * seconds per GB of M for it. */
 typedef struct copse_link_load {
-  const char *src, *dst; /* ids of nodes, as long as the topology lives */
+  const char *src, *dst; /* ids of nodes, as long as the topology */
   int64_t load_num, load_den;
   int64_t time_num, time_den;
 } copse_link_load;

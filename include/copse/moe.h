@@ -125,7 +125,7 @@ COPSE_API copse_status copse_moe_combine(copse_moe *moe,
                                          const copse_moe_combine_args *args) COPSE_CHECKED;
 
 /* The same for n ranks of one process from one thread, each on its stream: all of the
- * communicator's ranks that live in this process, once each. */
+ * communicator's ranks of this process, once each. */
 COPSE_API copse_status copse_moe_dispatch_all(copse_moe *const *moes,
                                               const copse_moe_dispatch_args *args,
                                               int n) COPSE_CHECKED;

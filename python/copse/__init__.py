@@ -50,7 +50,7 @@ Demand = Sequence[Sequence[int]]
 #: Ranks that run together, or a line of the file of `copse solve --groups`.
 Group = Union[str, Iterable[int]]
 
-#: Hears of progress: the phase, and which part of it is done, from 0 to 1, or None: not known.
+#: Is called with progress: the phase, and which part of it is done, from 0 to 1, or None: not known.
 Progress = Callable[[str, Optional[float]], None]
 
 #: The collectives, in the order of copse_collective.

@@ -86,7 +86,7 @@ class FaultAt(ctypes.Structure):
     _fields_ = [("what", c_char_p), ("left_num", c_int64), ("left_den", c_int64)]
 
 
-#: A function that hears of progress: context, phase, done, total.
+#: A function that is called with progress: context, phase, done, total.
 PROGRESS = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_int64, c_int64)
 
 

@@ -39,13 +39,6 @@ struct options {
 /* A plan of more ranks is laid on routes only where the topology is named: that takes a while. */
 #define MOST_RANKS 128
 
-static uint32_t most_workers(const struct copse_plan *plan) {
-  uint32_t most = 0;
-  for (uint32_t r = 0; r < plan->header.n_ranks; r++)
-    if (plan->ranks[r].n_workers > most) most = plan->ranks[r].n_workers;
-  return most;
-}
-
 /* What has been made; the rest of the line, or of the JSON object, follows. */
 static void begin_said(const struct options *o, struct copse_cli_work *w) {
   const struct copse_schedule *s = w->schedule;
@@ -125,11 +118,17 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
     COPSE_DO(copse_plan_encode(w->plan, &w->made, &w->made_size, &w->err));
   if (!options.low_latency) COPSE_DO(note_detour(o, w));
   const struct copse_plan_header *h = &w->plan->header;
-  copse_text_add(&w->text,
-                 o->json
-                     ? ", \"workers\": %u, \"operations\": %u, \"channels\": %u, \"bytes\": %zu}\n"
-                     : ", %u workers each, %u operations, %u channels, %zu bytes\n",
-                 most_workers(w->plan), h->n_ops, h->n_channels, w->made_size);
+  uint32_t each = 0; /* workers of a rank, at most */
+  for (uint32_t r = 0; r < h->n_ranks; r++)
+    if (w->plan->ranks[r].n_workers > each) each = w->plan->ranks[r].n_workers;
+  if (o->json)
+    copse_text_add(&w->text, ", \"workers\": %u, \"operations\": %u, \"channels\": %u", each,
+                   h->n_ops, h->n_channels);
+  else
+    copse_text_add(&w->text, ", %u worker%s each, %u operation%s, %u channel%s", each,
+                   COPSE_S(each), h->n_ops, COPSE_S(h->n_ops), h->n_channels,
+                   COPSE_S(h->n_channels));
+  copse_text_add(&w->text, o->json ? ", \"bytes\": %zu}\n" : ", %zu bytes\n", w->made_size);
   return COPSE_OK;
 }
 
@@ -137,8 +136,6 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
  * nothing faster is looked for: a simulation of 1 GiB has some per cent of latencies. */
 #define NEAR_COST 0.01
 #define ENOUGH_COST 0.05
-
-#define S(n) ((n) == 1 ? "" : "s") /* of a plural */
 
 /* An MSCCL program on its topology: the busiest link's time per GB on the fabric's own routes,
  * rounding included, as it->runs_per_GB; *simulated: s per GB of a message of 1 GiB, in which
@@ -412,23 +409,23 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
     copse_text_add(&w->text,
                    ", up to %d thread block%s each, %d channel%s, %d chunk%s "
                    "(%d of scratch), %zu bytes\n",
-                   sum.blocks, S(sum.blocks), sum.channels, S(sum.channels), sum.chunks,
-                   S(sum.chunks), sum.scratch, w->made_size);
+                   sum.blocks, COPSE_S(sum.blocks), sum.channels, COPSE_S(sum.channels), sum.chunks,
+                   COPSE_S(sum.chunks), sum.scratch, w->made_size);
   }
-  bool has_k = w->schedule->collective != COPSE_ALLTOALL;
+  const copse_collective what = w->schedule->collective;
   if (sum.more > 0 || sum.rounded)
     copse_note(&copse_cli_notes,
                "%sshares are rounded to %d chunk%s of a %s, which adds at most %.3g %% to what any "
                "%s carries%s",
                sum.rounded ? "exact shares do not fit MSCCL's limits: " : "", sum.multiple,
-               S(sum.multiple), w->schedule->collective == COPSE_ALLREDUCE ? "message" : "block",
-               100 * sum.more, has_k ? "link" : "connection of two ranks",
-               has_k ? "; a schedule with a smaller --k may lose less" : "");
+               COPSE_S(sum.multiple), what == COPSE_ALLREDUCE ? "message" : "block", 100 * sum.more,
+               what == COPSE_ALLTOALL ? "connection of two ranks" : "link",
+               what == COPSE_ALLTOALL ? "" : "; a schedule with a smaller --k may lose less");
   if (sum.multiple & (sum.multiple - 1))
     copse_note(&copse_cli_notes,
                "the executor takes this file only for element counts that are multiples of %d; "
                "--chunks with a power of two%s serves the usual sizes",
-               sum.multiple, has_k ? ", or a schedule with another --k," : "");
+               sum.multiple, what == COPSE_ALLTOALL ? "" : ", or a schedule with another --k,");
   return COPSE_OK;
 }
 
@@ -477,8 +474,8 @@ static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w
   copse_text_add(&w->text,
                  " on %d host%s, %d thread block%s each, at most %d operation%s, "
                  "%d chunk%s (%d of scratch), %zu bytes\n",
-                 sum.hosts, S(sum.hosts), sum.blocks, S(sum.blocks), sum.ops, S(sum.ops),
-                 sum.chunks, S(sum.chunks), sum.scratch, w->made_size);
+                 sum.hosts, COPSE_S(sum.hosts), sum.blocks, COPSE_S(sum.blocks), sum.ops,
+                 COPSE_S(sum.ops), sum.chunks, COPSE_S(sum.chunks), sum.scratch, w->made_size);
   copse_note(&copse_cli_notes,
              "the executor takes this plan only for messages that are multiples of %lld bytes",
              (long long)sum.multiple);

@@ -460,7 +460,7 @@ static int root_now(const struct job *j, const struct copse_plan_header *old) {
 
 /* ---- what the job has, as schedules ------------------------------------------------------- */
 
-/* Adds an old plan, as it was lowered from its schedule, to `healthy`, where that can be told. */
+/* Adds an old plan to `healthy`, as it was lowered from its schedule, where that can be found. */
 static copse_status take_before(struct job *j, const struct old_plan *old, bool *foreign) {
   struct copse_candidates *h = &j->healthy;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *s = NULL;

@@ -159,7 +159,7 @@ static copse_status find_start(const struct wire_library *of, void *start, struc
   void *library = dlopen(beside ? path : of->system_file, RTLD_NOW | RTLD_GLOBAL);
   void *found = library ? dlsym(library, of->entry) : NULL;
   const char *why = found ? "" : dlerror();
-  memcpy(start, &found, sizeof found); /* ISO C knows no such cast */
+  memcpy(start, &found, sizeof found); /* ISO C has no such cast */
   if (found) return COPSE_OK;
   return copse_fail(err, COPSE_UNSUPPORTED, "%s: %s", of->missing, why ? why : of->file);
 }
@@ -313,9 +313,9 @@ static void begin_report(struct bench *bench) {
                    copse_cli_quoted(bench->plan->name), backend_names[o->backend], h->n_workers);
     return;
   }
-  printf("# copse run: %s, %u rank%s, %u workers, topology ",
+  printf("# copse run: %s, %u rank%s, %u worker%s, topology ",
          copse_collective_name((copse_collective)h->collective), h->n_ranks, COPSE_S(h->n_ranks),
-         h->n_workers);
+         h->n_workers, COPSE_S(h->n_workers));
   for (const char *p = bench->plan->name; *p; p++) putchar((unsigned char)*p < ' ' ? '?' : *p);
   printf(", backend %s\n", backend_names[o->backend]);
   printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRIu64

@@ -165,9 +165,9 @@ static void print_head(const struct job *job, uint64_t bytes, double us) {
   if (has_root) snprintf(root, sizeof root, " from root %d", job->what.root);
   if (has_root && job->what.collective == COPSE_REDUCE)
     snprintf(root, sizeof root, " to root %d", job->what.root);
-  printf("# copse simulate: %s%s, %d ranks, topology %s\n",
+  printf("# copse simulate: %s%s, %d rank%s, topology %s\n",
          copse_collective_name(job->what.collective), root, job->work->topology->n_ranks,
-         job->work->topology->name);
+         COPSE_S(job->work->topology->n_ranks), job->work->topology->name);
   printf("# minBytes %" PRIu64 " maxBytes %" PRIu64 " step: %" PRId64
          "(factor) alpha: %g us message: %g us",
          o->min_bytes, o->max_bytes, o->factor, sim->alpha_us, sim->message_us);
@@ -285,7 +285,7 @@ static int list_sizes(const struct options *o, uint64_t sizes[64]) {
   return n;
 }
 
-/* By what a hop costs the first column, packets less. None where a plan doesn't tell its root. */
+/* By what a hop costs the first column, packets less. None where a plan doesn't name its root. */
 static copse_status find_bounds(struct job *job, const double *bytes, int n, double *us) {
   const struct copse_schedule *s = job->is_other ? NULL : job->work->schedule;
   const struct copse_bounds_question question = {job->what.collective, job->what.root, s,

@@ -548,13 +548,15 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
                                o->predicted.sim.alpha_us, &w->err));
   if (o->objective.bytes > 0) COPSE_DO(bound_on_routes(&o->objective, &o->predicted, w));
   const struct copse_schedule *found = w->schedule;
-  copse_cli_say("bound %s s/GB: %s, of %d nodes and %d lengths",
+  copse_cli_say("bound %s s/GB: %s, of %d node%s and %d length%s",
                 COPSE_CLI_Q(found->bound.time_per_GB), copse_cli_bound_kinds[found->bound.kind],
-                found->bound.n_cut, found->bound.n_lengths);
+                found->bound.n_cut, COPSE_S(found->bound.n_cut), found->bound.n_lengths,
+                COPSE_S(found->bound.n_lengths));
   copse_cli_say("reached %s s/GB: k = %" PRId64
-                ", %d trees, %d flows; optimum %.3f s, split %.3f s, pack %.3f s, verify %.3f s",
-                COPSE_CLI_Q(found->time_per_GB), found->k, found->n_trees, found->n_flows,
-                sec->solve.optimum, sec->solve.split, sec->solve.pack, sec->verify);
+                ", %d tree%s, %d flow%s; optimum %.3f s, split %.3f s, pack %.3f s, verify %.3f s",
+                COPSE_CLI_Q(found->time_per_GB), found->k, found->n_trees, COPSE_S(found->n_trees),
+                found->n_flows, COPSE_S(found->n_flows), sec->solve.optimum, sec->solve.split,
+                sec->solve.pack, sec->verify);
   COPSE_DO(note_equal_shares(w->topology, solve, &w->err));
   double mark = copse_clock_seconds();
   if (o->output)

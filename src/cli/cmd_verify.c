@@ -67,8 +67,9 @@ static copse_status print_report(const struct copse_schedule *s, const struct co
                                  int n_gpus, const struct copse_verify_report *r,
                                  struct copse_cli_work *w) {
   bool flows = s->collective == COPSE_ALLTOALL;
-  printf("%s of %s: verified, %" PRId64 " %s on ", copse_collective_name(s->collective), t->name,
-         (flows ? s->n_flows : s->n_trees) * copse_schedule_images(s), flows ? "flows" : "trees");
+  const int64_t n = (flows ? s->n_flows : s->n_trees) * copse_schedule_images(s);
+  printf("%s of %s: verified, %" PRId64 " %s%s on ", copse_collective_name(s->collective), t->name,
+         n, flows ? "flow" : "tree", COPSE_S(n));
   print_ranks(t, n_gpus);
   printf("%s, ", COPSE_CLI_RATES(r->time_per_GB, s->collective, t->n_ranks));
   if (s->bound.kind == COPSE_BOUND_PHASES)
@@ -233,8 +234,8 @@ static copse_status print_groups(const struct copse_groups *groups, const struct
     trees += s->n_trees * copse_schedule_images(s);
     flows += s->n_flows * copse_schedule_images(s);
   }
-  printf("%d groups of %s: verified, %" PRId64 " trees and %" PRId64 " flows\n", groups->n, t->name,
-         trees, flows);
+  printf("%d group%s of %s: verified, %" PRId64 " tree%s and %" PRId64 " flow%s\n", groups->n,
+         COPSE_S(groups->n), t->name, trees, COPSE_S(trees), flows, COPSE_S(flows));
   printf("all at the same time %s s/GB (algbw %.6g GB/s each), bound %s s/GB: ",
          COPSE_CLI_Q(r->time_per_GB), 1 / copse_q_to_double(r->time_per_GB), COPSE_CLI_Q(r->bound));
   if (r->optimal)
@@ -281,8 +282,8 @@ out:
 /* such: what the bound is for. */
 static void print_rings_part(const char *what, const char *such,
                              const struct copse_verify_rings_part *p) {
-  printf("%s: %d channels of %s GB/s: %.10g GB/s, ", what, p->n, COPSE_CLI_Q(p->speed),
-         copse_q_to_double(p->GBps));
+  printf("%s: %d channel%s of %s GB/s: %.10g GB/s, ", what, p->n, COPSE_S(p->n),
+         COPSE_CLI_Q(p->speed), copse_q_to_double(p->GBps));
   if (copse_q_eq(p->GBps, p->bound))
     printf("and no set of %s has more", such);
   else
@@ -395,10 +396,12 @@ static void print_proof(const struct copse_plan *plan, const struct copse_proof_
   else
     printf(
         "%s of %s: proved for %u rank%s, %s: result, no deadlock, no race\n"
-        "%u operations of %u workers over %u channels, %" PRIu64 " steps followed\n",
+        "%u operation%s of %u worker%s over %u channel%s, %" PRIu64 " steps followed\n",
         name, plan->name, plan->header.n_ranks, COPSE_S(plan->header.n_ranks),
         plan->header.collective == COPSE_ALLTOALL ? "out of place" : "in place and out of place",
-        plan->header.n_ops, plan->header.n_workers, plan->header.n_channels, report->operations);
+        plan->header.n_ops, COPSE_S(plan->header.n_ops), plan->header.n_workers,
+        COPSE_S(plan->header.n_workers), plan->header.n_channels, COPSE_S(plan->header.n_channels),
+        report->operations);
 }
 
 static copse_status check_plan(const char *label, bool json, struct copse_cli_work *w) {
@@ -426,8 +429,8 @@ static void print_msccl(const struct copse_check_msccl_report *r, bool json) {
   printf("%s (MSCCL XML): proved for %d rank%s, %s: result, no deadlock, no race\n",
          copse_collective_name(r->collective), r->n_ranks, COPSE_S(r->n_ranks), layout);
   printf(
-      "%d steps of %d thread blocks over %d channels; runs on %s\n", r->n_steps, r->n_tbs,
-      r->n_channels,
+      "%d step%s of %d thread block%s over %d channel%s; runs on %s\n", r->n_steps,
+      COPSE_S(r->n_steps), r->n_tbs, COPSE_S(r->n_tbs), r->n_channels, COPSE_S(r->n_channels),
       r->on_rccl ? "MSCCL, its NCCL executor and RCCL" : "MSCCL and its NCCL executor, not RCCL");
 }
 
@@ -457,9 +460,9 @@ static copse_status check_mscclpp(const char *label, bool json, struct copse_cli
   else
     printf(
         "%s (MSCCL++ JSON): proved for %d rank%s, %s: result, no deadlock, no race\n"
-        "%d operations of %d thread blocks\n",
+        "%d operation%s of %d thread block%s\n",
         name, r.n_ranks, COPSE_S(r.n_ranks), r.in_place ? "in place" : "out of place", r.n_ops,
-        r.n_blocks);
+        COPSE_S(r.n_ops), r.n_blocks, COPSE_S(r.n_blocks));
   return COPSE_OK;
 }
 

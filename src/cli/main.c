@@ -305,11 +305,11 @@ static bool is_named(const struct copse_err *err, const char *file) {
 /* To a rank that can't be reached: what is down. */
 static void add_faults(struct copse_cli_work *w) {
   COPSE_AT_END(copse_text_free) struct copse_text faults = {0};
-  struct copse_err told = COPSE_ERR_INIT;
+  struct copse_err whole = COPSE_ERR_INIT;
   copse_cli_faults_between(w->topology->name, w->whole->name, &faults);
   if (faults.size == 0 || faults.failed) return;
-  (void)copse_fail(&told, w->err.status, "%s; what is down:%s", w->err.text, faults.data);
-  w->err = told;
+  (void)copse_fail(&whole, w->err.status, "%s; what is down:%s", w->err.text, faults.data);
+  w->err = whole;
 }
 
 /* Where a failure comes from too deep inside to name what it is about. */
@@ -691,7 +691,7 @@ static struct {
 /* By write(): the thread of a forked process must find no lock of stdio taken. */
 static void put(const char *text, int n) {
   ssize_t written = write(STDERR_FILENO, text, (size_t)n);
-  (void)written; /* nobody can be told */
+  (void)written; /* there is nowhere to report it */
 }
 
 static void clear_line(void) {
@@ -758,7 +758,7 @@ struct copse_progress copse_cli_progress_start(void) {
   bar.ends = false;
   snprintf(bar.phase, sizeof bar.phase, "%s",
            copse_cli_asked.command ? copse_cli_asked.command : "");
-  sigset_t all, before; /* signals are the main thread's, which knows what it is changing */
+  sigset_t all, before; /* signals go to the main thread, which knows what it is changing */
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
   if (shows && !bar.runs)

@@ -79,7 +79,7 @@ static const char *parse_pair(char *pair, struct overlap *s) {
                ? NULL
                : "--overlap: network must be one or shared";
   }
-  return "--overlap knows tokens, token-bytes, compute, degrees and network";
+  return "--overlap takes tokens, token-bytes, compute, degrees and network";
 }
 
 static const char *parse_spec(char *text, struct overlap *s) {

@@ -329,7 +329,7 @@ copse_status copse_cli_solve_bound(const struct copse_topology *topology,
   return copse_cli_solve_checked(plain, &options, false, out, &seconds, NULL, err);
 }
 
-#define MANY_BYTES 250000000 /* a file to be told of before it is written */
+#define MANY_BYTES 250000000 /* the size of a file is announced from here on */
 
 copse_status copse_cli_write_schedule(const char *path, const struct copse_schedule *schedule,
                                       const char *instead, size_t *size,

@@ -290,7 +290,7 @@ static copse_status write_report(struct job *j) {
 
 /* all of it */
 
-/* The rotation of hosts that the nodes' names tell, and whatever else is found. */
+/* The rotation of hosts that the nodes' names show, and whatever else is found. */
 static copse_status find_alike(struct job *j) {
   struct copse_permutation rotation;
   COPSE_DO(copse_topology_symmetry(j->work->topology, &j->alike, j->err));

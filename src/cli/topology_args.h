@@ -81,7 +81,7 @@ struct copse_cli_nccl_graphs {
 void copse_cli_nccl_free(struct copse_cli_nccl_graphs *graphs);
 
 /* Reads them; `predict` (or NULL) then has their rings as the baseline "nccl". The caller frees
- * *graphs, which has to live as long as the options, whatever the outcome. */
+ * *graphs, which must stay as long as the options, whatever the outcome. */
 copse_status copse_cli_load_nccl(const struct copse_cli_nccl *nccl,
                                  struct copse_cli_nccl_graphs *graphs,
                                  struct copse_predict_options *predict,

@@ -308,7 +308,7 @@ static ncclResult_t lead(const struct copse_nccl_comm *comm, cudaStream_t stream
   return copse_nccl_failed(copse_comm_lead(comm->copse, stream));
 }
 
-/* Passes a call of a communicator that the drop-in knows to NCCL, in order with the calls that
+/* Passes a call of a communicator that is registered to NCCL, in order with the calls that
  * copse serves. group: the one that is open or ends, or NULL. */
 static ncclResult_t pass(struct group *group, const struct copse_nccl_call *call,
                          struct copse_nccl_comm *comm) {

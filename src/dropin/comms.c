@@ -178,7 +178,7 @@ copse_status copse_nccl_release(struct copse_nccl_comm *comm) {
 static void release(void *comm) { (void)copse_nccl_release(comm); }
 
 /* Mostly it takes milliseconds, with messages of other hosts under way 5 s (internode/messages.cu),
- * and it is good to know that it is over. */
+ * and the log says that it is over. */
 #define RELEASE_SECONDS 10.0
 
 void copse_nccl_release_aside(struct copse_nccl_comm *comm) {

@@ -1,6 +1,7 @@
-/* The NCCL communicators of this process that the drop-in knows, each with copse's communicator of
- * the same ranks or with the reason why it has none; what the log says of their calls (once for
- * each plan and each reason, and sums at the end); copse's errors in NCCL's words. */
+/* The NCCL communicators of this process that the drop-in has registered, each with copse's
+ * communicator of the same ranks or with the reason why it has none; what the log says of their
+ * calls (once for each plan and each reason, and sums at the end); copse's errors in NCCL's words.
+ */
 #pragma once
 
 #include <stdatomic.h>
@@ -41,7 +42,7 @@ struct copse_nccl_comm {
   bool exchanges;    /* a full exchange of sends and receives is an all-to-all */
   copse_comm *copse; /* NULL: all calls are passed to NCCL */
   bool made;         /* until then all-gathers have a time limit */
-  bool lost;         /* while it is made: an all-gather failed here, the others can't be told */
+  bool lost;         /* while it is made: an all-gather failed here, the others can't be notified */
   bool aborted;      /* NCCL's communicator too, since peers didn't come in time */
   char why_not[512]; /* ... because */
 
@@ -52,19 +53,19 @@ struct copse_nccl_comm {
 /* A communicator that NCCL has just made. */
 struct copse_nccl_made {
   ncclComm_t *where; /* the caller's handle; NULL in it: a rank that left a split */
-  bool blocking;     /* the caller wants no ncclInProgress */
+  bool blocking;     /* the caller takes no ncclInProgress */
 };
 
-/* Makes the drop-in know them. Collective over each of them, so it must not be called inside a
- * group. What fails is said in the log, told the other ranks, and leaves the communicator to NCCL.
- * False where this rank couldn't even tell them, or waited for one that couldn't
+/* Registers them. Collective over each of them, so it must not be called inside a
+ * group. What fails is logged, the other ranks are notified, and NCCL keeps the communicator.
+ * False where this rank couldn't notify them, or waited for one that couldn't
  * (COPSE_JOIN_TIMEOUT): these communicators were aborted, and are NULL. */
 bool copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n);
 
 /* Takes over a complete communicator; its first user is the registry. */
 void copse_nccl_register(struct copse_nccl_comm *comm);
 
-/* The communicator, kept alive until it is released; NULL where the drop-in doesn't know it. */
+/* The communicator, kept alive until it is released; NULL where it isn't registered. */
 struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl);
 /* One user more of a communicator that the caller uses. */
 void copse_nccl_use(struct copse_nccl_comm *comm);

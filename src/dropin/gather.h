@@ -42,7 +42,7 @@ copse_status copse_nccl_gather_apart(const struct copse_nccl_gather *item, doubl
 
 /*
  * A rank that stays away from an all-gather leaves the others waiting until their time limit, and
- * has no other way to tell them. So what fails before one is tried again: memory may be there a
+ * has no other way to notify them. So what fails before one is tried again: memory may be there a
  * moment later. Whether to try
  * it once more, after the try-th time; pauses before.
  */

@@ -1,10 +1,11 @@
 /*
  * A new NCCL communicator: its ranks exchange records, conclude alike whether its calls are served
  * (a pure function of all records), and open copse's communicator of the same ranks. Where all
- * ranks live in this process, one thread opens it for all and the other ranks' threads take theirs.
+ * ranks are in this process, one thread opens it for all and the other ranks' threads take theirs.
  *
- * Ranks exchange records by ncclAllGather over a few bytes of device memory (gather.h). What fails
- * at one rank is told the others in the next one; the records and outcomes are always exchanged.
+ * Ranks exchange records by ncclAllGather over a few bytes of device memory (gather.h). Of what
+ * fails at one rank the others are notified in the next one; the records and outcomes are always
+ * exchanged.
  */
 #include "dropin/join.h"
 
@@ -696,9 +697,9 @@ static void open_all(const struct arrivals *in, const char *folder) {
     if (fresh[i].way != COPSE_NCCL_PASS) conclude(&fresh[i]);
 }
 
-/* Its peers wait for this rank and can't be told: as where NCCL itself fails at one rank, making
- * the communicator fails here, and the job hears of it. At the peers it fails once their limit is
- * over. */
+/* Its peers wait for this rank and can't be notified: as where NCCL itself fails at one rank,
+ * making the communicator fails here, which the job sees. At the peers it fails at their time
+ * limit. */
 static void drop_lost(struct newcomer *it) {
   copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "NCCL communicator of %d ranks: given up, %s",
               it->comm->n_ranks, it->comm->why_not);

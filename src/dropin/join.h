@@ -1,4 +1,4 @@
-/* What ranks tell each other when a communicator is made, and what all of them conclude from it.
+/* What ranks exchange when a communicator is made, and what all of them conclude from it.
  * Serving a call is a decision of all ranks or of none. */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* What a rank tells all others when a communicator is made. Sent between ranks as it is: 128 bytes
+/* What a rank sends all others when a communicator is made. Sent between ranks as it is: 128 bytes
  * in every version, which begin with it. */
 #pragma once
 

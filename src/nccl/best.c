@@ -1,6 +1,6 @@
 /*
  * Which rings and chains: a machine's instances (channels.c) are solved and packed into 1 to 32
- * channels (solver/rings). NCCL wants equally many of both: of the numbers that are best for rings
+ * channels (solver/rings). NCCL takes equally many of both: of the numbers that are best for rings
  * one that is best for chains is taken.
  *
  * Several hosts: rings come back to the NIC by which they came (crossnic 0), or go in pairs that

@@ -3,7 +3,7 @@
  * Prometheus text of means by size) and PyTorch's flight recorder (pickle or JSON). Each process
  * writes a file of its own; calls are joined over all files that are added.
  *
- * What isn't a tool's is passed over, and what is damaged counted. Texts live as long as the calls.
+ * What isn't a tool's is passed over, and what is damaged counted. Texts stay as long as the calls.
  * Sources: NVIDIA/nccl plugins/profiler/inspector; pytorch/pytorch
  * torch/csrc/distributed/c10d/FlightRecorder.
  */

@@ -34,7 +34,7 @@ copse_status copse_nccl_graphs_of_log(const struct copse_log_comm *comm,
 /*
  * Has the judge go by the log's rings, and trees if it has all of them, on the log's NICs (where it
  * doesn't say: the graph's, else the nearest, of equally near ones by turns). *used: false, and
- * nothing changes, where the log lacks rings. Without graphs the judge knows no stated speeds.
+ * nothing changes, where the log lacks rings. Without graphs the judge has no stated speeds.
  */
 struct copse_nccl_log_unlike {
   int channels; /* whose rings are not those of the graphs */

@@ -4,7 +4,7 @@
  *
  *   text --what NCCL's reader refuses--> libxml2 --<graph> by <graph>--> struct copse_nccl_graphs
  *
- * What it believes and should not is a remark: the file goes on being read as NCCL would.
+ * What it reads wrongly is a remark: the file goes on being read as NCCL would.
  */
 #include "nccl/graph.h"
 

@@ -4,7 +4,7 @@
  * topology/input/profile.h, as a profile is made of it.
  *
  * Each reader takes the whole text, passes over what isn't the tool's and counts what is damaged in
- * n_damaged; it is COPSE_BAD_INPUT where nothing is left. Texts live as long as the report.
+ * n_damaged; it is COPSE_BAD_INPUT where nothing is left. Texts stay as long as the report.
  * Sources: NVIDIA/nccl-tests src/common.cu and util.cu, ROCm/rccl-tests, NVIDIA/nccl
  * src/ras/client_support.cc.
  */

@@ -297,7 +297,8 @@ static copse_status exchange_inside(struct copse_baseline_work *w, int host, int
   return COPSE_OK;
 }
 
-/* Then the rank at `place` sends to its likes, when its own part of the first phase is over. */
+/* Then the rank at `place` sends to the ranks of its place elsewhere, when its own part of the
+ * first phase is over. */
 static copse_status exchange_outside(struct copse_baseline_work *w, int host, int place,
                                      const int *sends, int *list) {
   int places = w->hosts.first[1], hosts = w->hosts.n_hosts, n = 0, barrier;

@@ -1,7 +1,7 @@
 /*
  * Ways to run one collective on one topology, schedules and what they are lowered to, and which of
- * them the simulator likes best for a message of some size: the best for 64 KiB is rarely the best
- * for 1 GiB.
+ * them the simulator finds fastest for a message of some size: the best for 64 KiB is rarely the
+ * best for 1 GiB.
  */
 #pragma once
 

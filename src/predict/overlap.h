@@ -13,8 +13,8 @@
  * The model. Part i = 1 .. d is dispatched (an all-to-all), computed, combined (the transposed
  * all-to-all), in this order. The experts compute one part at a time, parts in order, and all
  * ranks as long as the busiest one. The time of an all-to-all of M/d bytes is the simulator's,
- * alone on the network, as its plan (predict.h); smaller messages pay more latency per byte, and
- * that is what speaks against many parts. Two ways to use the network:
+ * alone on the network, as its plan (predict.h); smaller messages pay more latency per byte,
+ * which is the cost of many parts. Two ways to use the network:
  *
  *   COPSE_OVERLAP_ONE     one all-to-all at a time; dispatches first, then combines, each in
  *                         order. No other order of the same all-to-alls ends sooner: dispatching

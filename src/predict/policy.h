@@ -159,7 +159,7 @@
 #define VAIN_ROUNDS 2
 /* Up to so many ranks every other round lets links serve first what has the most hops to go: with 8
  * it came closer to the bound (docs/measurements.md, "Finite sizes"), with 64 the time lacks. And
- * by how much that must be faster: others' simulators of the same trees may know only their order.
+ * by how much that must be faster: others' simulators of the same trees may have only their order.
  */
 #define MOST_FAR_RANKS 32
 #define FAR_GAIN 0.01

@@ -54,7 +54,7 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_SINKS_WORK_FOR_THREADS (1 << 18)
 /* Sinks that a thread takes at once, so that each flow goes on from a neighbour's. Not measured. */
 #define COPSE_SINKS_AT_ONCE 8
-/* Arcs for each node that a flow remembers to have changed; where there are more, residuals are
+/* Arcs for each node that a flow lists as changed; where there are more, residuals are
  * put back by a walk over all arcs. Not measured. */
 #define COPSE_FLOW_TOUCHED_PER_NODE 16
 

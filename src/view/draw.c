@@ -444,8 +444,8 @@ copse_status copse_topology_draw(const struct copse_topology *t,
   if (n > 0)
     legend[n] = (struct copse_legend_entry){
         COPSE_LEGEND_TEXT, 0, "bandwidth per direction \xc3\x97 links; an arrow: that way only"};
-  snprintf(subtitle, sizeof subtitle, "%d ranks, %d nodes, %d links (directed)", t->n_ranks,
-           t->n_nodes, t->n_links);
+  snprintf(subtitle, sizeof subtitle, "%d rank%s, %d node%s, %d link%s (directed)", t->n_ranks,
+           COPSE_S(t->n_ranks), t->n_nodes, COPSE_S(t->n_nodes), t->n_links, COPSE_S(t->n_links));
   struct copse_drawing drawing = {.topology = t,
                                   .arrangement = arrangement,
                                   .title = t->name,

@@ -301,15 +301,18 @@ static void add_cards(struct copse_text *text, const struct copse_report *r) {
         100 * (copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1));
   add_card(text, s->collective == COPSE_ALLTOALL ? "Flows" : "Trees");
   if (s->collective == COPSE_ALLTOALL)
-    copse_text_add(text, "<b>%d</b> flows", s->n_flows);
+    copse_text_add(text, "<b>%d</b> flow%s", s->n_flows, COPSE_S(s->n_flows));
   else
-    copse_text_add(text, "<b>%d</b> trees, k = %" PRId64, s->n_trees, s->k);
-  copse_text_add(text, "<br/><small>at most %d hops from rank to rank", copse_schedule_height(s));
+    copse_text_add(text, "<b>%d</b> tree%s, k = %" PRId64, s->n_trees, COPSE_S(s->n_trees), s->k);
+  const int hops = copse_schedule_height(s);
+  copse_text_add(text, "<br/><small>at most %d hop%s from rank to rank", hops, COPSE_S(hops));
   if (s->n_trees > 0) copse_text_add(text, ", %.3g on average", copse_schedule_mean_height(s));
   copse_text_add(text, "</small></p></div>\n");
   add_card(text, "Topology");
-  copse_text_add(text, "<b>%d</b> ranks<br/><small>%d nodes, %d links</small></p></div>\n",
-                 r->topology->n_ranks, r->topology->n_nodes, r->topology->n_links);
+  const struct copse_topology *t = r->topology;
+  copse_text_add(text, "<b>%d</b> rank%s<br/><small>%d node%s, %d link%s</small></p></div>\n",
+                 t->n_ranks, COPSE_S(t->n_ranks), t->n_nodes, COPSE_S(t->n_nodes), t->n_links,
+                 COPSE_S(t->n_links));
   copse_text_add(text, "</div>\n");
 }
 

@@ -382,7 +382,7 @@ static void expect_read_or_refused(copse_status status, const struct copse_err *
   ck_assert(err->text[0] && !strchr(err->text, '\n'));
 }
 
-/* Every reader on every text: what a text is told to be, and what it isn't. */
+/* Every reader on every text: what a text is taken for, and what it isn't. */
 static void read_all(const char *text, size_t size) {
   struct copse_err err[5] = {COPSE_ERR_INIT, COPSE_ERR_INIT, COPSE_ERR_INIT, COPSE_ERR_INIT,
                              COPSE_ERR_INIT};

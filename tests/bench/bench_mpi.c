@@ -376,7 +376,7 @@ static void make_plans(const struct watch *w, const unsigned *down, const char *
   if (status != 0) die("failed: %s", text);
 }
 
-/* Ends it here. A rank that waits in a call hears of it; so this comes before all else that waits
+/* Ends it here. A rank that waits in a call sees it; so this comes before all else that waits
  * for others. */
 static void leave(struct watch *w) {
   pthread_mutex_lock(&w->lock);

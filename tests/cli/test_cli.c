@@ -405,7 +405,7 @@ START_TEST(the_whole_chain_works_on_every_fabric) {
 }
 END_TEST
 
-/* What was found is told, and nothing where none was looked for. */
+/* What was found is said, and nothing where none was looked for. */
 START_TEST(solve_tells_of_symmetries) {
   ck_assert_int_eq(run("@ topo --synthetic 'hosts:2 gpus:2@300 nics:2@25 rails' -o %%/c.json"), 0);
   ck_assert_int_eq(run("@ solve %%/c.json -c allgather --bound-only"), 0);
@@ -601,7 +601,7 @@ START_TEST(slow_sums_count_in_every_format) {
 }
 END_TEST
 
-/* Ranks of an MSCCL++ plan pass on in pieces unless they are told not to: whole chunks of two hops cost
+/* Ranks of an MSCCL++ plan pass on in pieces unless an option forbids it: whole chunks of two hops cost
  * a long message a multiple. */
 START_TEST(mscclpp_passes_on_in_pieces) {
   static const char *const options[] = {"", "--pipeline 512K", "--pipeline 0"};

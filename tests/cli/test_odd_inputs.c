@@ -147,7 +147,7 @@ START_TEST(an_underline_that_copying_left_is_no_json) {
 }
 END_TEST
 
-/* Which inputs have a use for which of the readers' options; the others are told of. */
+/* Which inputs have a use for which of the readers' options; the others are named. */
 START_TEST(options_without_effect_are_told) {
   static const struct {
     const char *args, *note; /* NULL: none */

@@ -256,7 +256,7 @@ START_TEST(an_answer_that_may_be_empty_is_none) {
 }
 END_TEST
 
-/* Around a ring everybody hears of the next one, in the end: over all the others. */
+/* Around a ring each rank is notified of the next one in the end: over all the others. */
 static struct copse_plan *ring(uint32_t n) {
   struct plan_builder *b = pb_new(COPSE_ALLGATHER, n, -1);
   uint32_t piece = pb_piece(b, 0, 1, 1, 1);

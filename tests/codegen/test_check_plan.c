@@ -298,7 +298,7 @@ START_TEST(anothers_block_is_refused) {
 }
 END_TEST
 
-/* The reader is told when the data are there; the writer was not told that it may write. */
+/* The reader is notified when the data are there; the writer was not notified that it may write. */
 START_TEST(a_write_to_who_has_not_entered_is_refused) {
   struct plan_builder *b = pb_new(COPSE_BROADCAST, 2, 0);
   uint32_t piece = pb_piece(b, 0, 1, 1, 1), w0 = pb_worker(b, 0), w1 = pb_worker(b, 1);

@@ -460,7 +460,7 @@ START_TEST(a_ring_of_waits_in_one_chunk_is_refuted) {
 }
 END_TEST
 
-/* Rank 1 says in every chunk that it has entered, which the root hears after it has written. */
+/* Rank 1 says in every chunk that it has entered, which the root takes in after it has written. */
 START_TEST(an_entry_known_from_the_second_chunk_on_is_refuted) {
   struct plan_builder *b = broadcast_of(2);
   uint32_t greet = pb_channel(b, 1, 0);
@@ -489,7 +489,7 @@ START_TEST(signals_out_of_order_in_one_chunk_are_refuted) {
 }
 END_TEST
 
-/* With two slots, what was read in the first chunk is told after it, all else in the last chunk
+/* With two slots, what was read in the first chunk is signalled after it, all else in the last chunk
  * before it: chunk 3 of 5 writes over what chunk 1 need not have read. */
 START_TEST(credits_for_the_ends_alone_are_refuted) {
   struct plan_builder *b = pb_new(COPSE_REDUCE, 2, 0);

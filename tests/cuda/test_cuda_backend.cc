@@ -854,7 +854,7 @@ START_TEST(a_switch_adds_and_copies) {
     for (int redop = 0; redop < COPSE_N_REDOPS; redop++)
       for (int k = 0; k < 3; k++) {
         if ((type + redop + k) % COPSE_TEST_ONE_IN) continue;
-        ((struct copse_cuda_plan *)d.prepared)->told = false;
+        ((struct copse_cuda_plan *)d.prepared)->logged = false;
         struct exec_case it = {(copse_type)type, (copse_redop)redop, counts[k], (type + k) % 2 != 0};
         DEVICE_ASSERT(device_case_run(&d, it) == 0, "%llu %s, %s", (unsigned long long)it.count,
                       copse_type_name(it.type), copse_redop_name(it.redop));
@@ -862,7 +862,7 @@ START_TEST(a_switch_adds_and_copies) {
                                                   : (redop == COPSE_MIN || redop == COPSE_MAX) &&
                                                         (type == COPSE_INT32 || type == COPSE_UINT32 ||
                                                          type == COPSE_INT64 || type == COPSE_UINT64);
-        ck_assert_int_eq(((struct copse_cuda_plan *)d.prepared)->told, !by_switch); /* the log says so */
+        ck_assert_int_eq(((struct copse_cuda_plan *)d.prepared)->logged, !by_switch); /* the log says so */
         if (k == 2)
           DEVICE_ASSERT(device_case_compare(&d, it, (uint64_t)(type * 7 + redop)) == 0,
                         "bits of %s, %s", copse_type_name(it.type), copse_redop_name(it.redop));

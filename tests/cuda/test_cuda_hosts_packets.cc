@@ -81,7 +81,7 @@ static void miss(struct process *p, unsigned char *buffer) {
   copse_status status = copse_cuda_backend.finish(p->backend, &err);
   DEVICE_ASSERT(status == COPSE_TIMEOUT || status == COPSE_ABORTED, "rank %d: %s: %s",
                 p->meeting.rank, copse_status_string(status), err.text);
-  /* those of the other host hear nothing from there, or hear of it from rank 3 or a neighbour */
+  /* those of the other host get nothing from there, or a notice from rank 3 or a neighbour */
   if (p->meeting.rank == 3)
     DEVICE_ASSERT(strstr(err.text, "for rank 2"), "rank 3: %s", err.text);
   else

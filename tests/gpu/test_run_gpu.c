@@ -7,7 +7,7 @@
 #include "support/command.h"
 #include "support/support.h"
 
-/* A folder as the repository's, whose programs say what they were told. A file `fail` or
+/* A folder as the repository's, whose programs print their arguments. A file `fail` or
  * `slow` makes check_gpu so. */
 static void make_repository(void) {
   ck_assert_int_eq(copse_test_command("rm -rf %%/repo %%/bin && mkdir -p %%/repo/scripts "

@@ -661,7 +661,7 @@ static void give_up(struct job *job, struct buffers *b) {
   discard(b);
 }
 
-/* The last rank's process ends: the others hear of it, by copse's clock. */
+/* The last rank's process ends: the others see it, by copse's clock. */
 static void run_gone(struct job *job) {
   const struct side world = {job->world, job->rank, job->n};
   const struct call c = {ALL_REDUCE, 500, FLOAT, SUM, 0, false, 1};

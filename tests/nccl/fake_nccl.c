@@ -86,37 +86,37 @@ struct message {
   char *data;
 };
 
-struct clique {
-  struct clique *next;
+struct shared {
+  struct shared *next;
   char id[128];
   int n_ranks, n_left;
   struct round *rounds[4096]; /* kept until the end: the test is short */
   struct message *messages;
 };
-static struct clique *cliques;
+static struct shared *all_shared;
 
 struct ncclComm {
-  struct clique *clique;
+  struct shared *shared;
   int rank, n_rounds;
   bool blocking;
 };
 
-static struct clique *find_clique(const char *id, int n_ranks) {
-  struct clique *it = cliques;
+static struct shared *find_shared(const char *id, int n_ranks) {
+  struct shared *it = all_shared;
   while (it && memcmp(it->id, id, sizeof it->id) != 0) it = it->next;
   if (it) return it;
   it = calloc(1, sizeof *it);
   memcpy(it->id, id, sizeof it->id);
   it->n_ranks = it->n_left = n_ranks;
-  it->next = cliques;
-  cliques = it;
+  it->next = all_shared;
+  all_shared = it;
   return it;
 }
 
 static ncclComm_t new_comm(const char *id, int n_ranks, int rank, bool blocking) {
   ncclComm_t comm = calloc(1, sizeof *comm);
   pthread_mutex_lock(&lock);
-  comm->clique = find_clique(id, n_ranks);
+  comm->shared = find_shared(id, n_ranks);
   pthread_mutex_unlock(&lock);
   comm->rank = rank;
   comm->blocking = blocking;
@@ -124,14 +124,14 @@ static ncclComm_t new_comm(const char *id, int n_ranks, int rank, bool blocking)
 }
 
 static void free_comm(ncclComm_t comm) {
-  struct clique *clique = comm->clique, **at = &cliques;
+  struct shared *shared = comm->shared, **at = &all_shared;
   free(comm);
   pthread_mutex_lock(&lock);
-  if (--clique->n_left == 0) {
-    while (*at != clique) at = &(*at)->next;
-    *at = clique->next;
-    for (int i = 0; i < 4096; i++) free(clique->rounds[i]);
-    free(clique);
+  if (--shared->n_left == 0) {
+    while (*at != shared) at = &(*at)->next;
+    *at = shared->next;
+    for (int i = 0; i < 4096; i++) free(shared->rounds[i]);
+    free(shared);
   }
   pthread_mutex_unlock(&lock);
 }
@@ -157,7 +157,7 @@ static void sum(char *to, const char *from, size_t count, ncclDataType_t type) {
 
 /* What this rank receives, computed while nobody writes. */
 static char *compute(const struct op *op, const struct round *round, size_t *bytes) {
-  int n = op->comm->clique->n_ranks, r = op->comm->rank;
+  int n = op->comm->shared->n_ranks, r = op->comm->rank;
   size_t block = op->count * bytes_of(op->type);
   bool wide = op->kind == ALL_GATHER || op->kind == ALL_TO_ALL;
   *bytes = wide ? block * (size_t)n : block;
@@ -175,12 +175,12 @@ static char *compute(const struct op *op, const struct round *round, size_t *byt
 }
 
 static struct round *post(const struct op *op) {
-  struct clique *clique = op->comm->clique;
+  struct shared *shared = op->comm->shared;
   int i = op->comm->n_rounds++;
   if (i >= 4096) abort();
   pthread_mutex_lock(&lock);
-  if (!clique->rounds[i]) clique->rounds[i] = calloc(1, sizeof *clique->rounds[i]);
-  struct round *round = clique->rounds[i];
+  if (!shared->rounds[i]) shared->rounds[i] = calloc(1, sizeof *shared->rounds[i]);
+  struct round *round = shared->rounds[i];
   round->ops[op->comm->rank] = *op;
   round->n_posted++;
   pthread_cond_broadcast(&changed);
@@ -198,7 +198,7 @@ static void make_child(const struct op *op, const struct round *round) {
   char id[128] = "child";
   int n = 0, rank = 0;
   if (op->root < 0) return;
-  for (int r = 0; r < op->comm->clique->n_ranks; r++) {
+  for (int r = 0; r < op->comm->shared->n_ranks; r++) {
     if (round->ops[r].root != op->root) continue;
     if (r == op->comm->rank) rank = n;
     n++;
@@ -216,7 +216,7 @@ struct result {
 };
 
 static void compute_one(const struct op *op, struct result *result) {
-  wait_for(&result->round->n_posted, op->comm->clique->n_ranks);
+  wait_for(&result->round->n_posted, op->comm->shared->n_ranks);
   if (op->kind < SEND) result->data = compute(op, result->round, &result->bytes);
   if (op->kind == SPLIT) make_child(op, result->round);
   pthread_mutex_lock(&lock);
@@ -226,13 +226,13 @@ static void compute_one(const struct op *op, struct result *result) {
 }
 
 static void write_one(const struct op *op, const struct result *result) {
-  wait_for(&result->round->n_computed, op->comm->clique->n_ranks);
+  wait_for(&result->round->n_computed, op->comm->shared->n_ranks);
   if (result->bytes > 0) memcpy(op->recv, result->data, result->bytes);
   free(result->data);
 }
 
 static void send_message(const struct op *op) {
-  struct message *it = malloc(sizeof *it), **at = &op->comm->clique->messages;
+  struct message *it = malloc(sizeof *it), **at = &op->comm->shared->messages;
   size_t bytes = op->count * bytes_of(op->type);
   *it = (struct message){NULL, op->comm->rank, op->root, malloc(bytes + 1)};
   memcpy(it->data, op->send, bytes);
@@ -247,7 +247,7 @@ static void receive_message(const struct op *op) {
   struct message *it = NULL, **at;
   pthread_mutex_lock(&lock);
   for (;;) {
-    for (at = &op->comm->clique->messages; *at; at = &(*at)->next)
+    for (at = &op->comm->shared->messages; *at; at = &(*at)->next)
       if ((*at)->src == op->root && (*at)->dst == op->comm->rank) break;
     if (*at) break;
     pthread_cond_wait(&changed, &lock);
@@ -369,15 +369,15 @@ FAKE ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t 
                  (struct op){.kind = SPLIT, .comm = comm, .root = color, .made = made});
 }
 
-/* All ranks but one are told to leave it out. */
+/* All ranks but one leave it out. */
 FAKE ncclResult_t ncclCommShrink(ncclComm_t comm, int *without, int n_without, ncclComm_t *made,
                                  ncclConfig_t *config, int flags) {
   char id[128] = "shrunk";
   (void)config, (void)flags;
   CALLED("CommShrink");
   if (n_without != 1) return ncclInvalidArgument;
-  memcpy(id + 8, &comm->clique, sizeof comm->clique);
-  *made = new_comm(id, comm->clique->n_ranks - 1, comm->rank - (comm->rank > *without), true);
+  memcpy(id + 8, &comm->shared, sizeof comm->shared);
+  *made = new_comm(id, comm->shared->n_ranks - 1, comm->rank - (comm->rank > *without), true);
   return ncclSuccess;
 }
 
@@ -415,7 +415,7 @@ FAKE ncclResult_t ncclGetVersion(int *version) {
 }
 FAKE ncclResult_t ncclCommCount(const ncclComm_t comm, int *n) {
   CALLED("CommCount");
-  *n = comm->clique->n_ranks;
+  *n = comm->shared->n_ranks;
   return ncclSuccess;
 }
 FAKE ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank) {

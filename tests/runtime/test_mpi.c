@@ -248,8 +248,8 @@ START_TEST(different_plans_and_wrong_numbers_are_refused_by_all) {
 END_TEST
 
 /* ---- ranks that die or don't come ------------------------------------------------------------
- * Open MPI ends the whole job when a process dies, unless it is told to go on; the survivors' own
- * words are only heard if it does. */
+ * Open MPI ends the whole job when a process dies, unless an option lets it go on; only then the
+ * survivors' own words are seen. */
 
 /* `sh %/act OUTPUT RANK ACTION COMMAND`: that rank does it when the job has begun, as its output
  * shows. */
@@ -362,7 +362,7 @@ START_TEST(a_slow_rank_is_waited_for) {
 END_TEST
 
 /* Rank 1 is killed and all others stand still for longer than the limit, as in a machine that is
- * paused; rank 0 goes on before rank 2, from which it has heard nothing for so long. */
+ * paused; rank 0 goes on before rank 2, from which it has received nothing for so long. */
 START_TEST(a_pause_of_all_ranks_is_nobodys_fault) {
   char before[800];
   NEED(_i);

@@ -16,7 +16,7 @@
 #include "support/thread_wire.h"
 
 #define N 4
-#define PATIENCE 60.0 /* where nothing goes wrong, on a busy machine too */
+#define TIME_LIMIT 60.0 /* where nothing goes wrong, on a busy machine too */
 #define TIMEOUT 3.0
 
 struct job {
@@ -125,7 +125,7 @@ static copse_status all_calls(struct rank *rank) {
   return status == COPSE_OK ? ended : status;
 }
 
-/* Receivers are told once, of all: a plan that other backends run in one chunk. */
+/* Receivers are notified once, of all: a plan that other backends run in one chunk. */
 static void tell_at_the_end(struct copse_plan *plan) {
   struct copse_plan_op *ops = (struct copse_plan_op *)plan->ops;
   for (uint32_t i = 0; i < plan->header.n_ops; i++)
@@ -137,7 +137,7 @@ START_TEST(results_are_right_whatever_comes_when) {
   static const unsigned latest[] = {0, 3, 50};
   struct job job;
   job_new(&job, 2 + _i, latest[_i]);
-  job.timeout = PATIENCE;
+  job.timeout = TIME_LIMIT;
   for (int c = 0; c < COPSE_N_COLLECTIVES; c++) {
     uint32_t n = (uint32_t)job.n;
     struct pb_options options = PB_OPTIONS_DEFAULT;
@@ -232,7 +232,7 @@ static copse_status broadcast_and_stay_away(struct rank *rank) {
 START_TEST(a_rank_leaves_nothing_behind_that_needs_its_calls) {
   struct job job;
   job_new(&job, 2, 3);
-  job.timeout = PATIENCE / 4;
+  job.timeout = TIME_LIMIT / 4;
   has_come = false;
   thread_wires_hold(job.wires);
   job.plans[job.n_plans++] = pb_tree_plan(COPSE_BROADCAST, 2, 0, PB_OPTIONS_DEFAULT);
@@ -300,7 +300,7 @@ START_TEST(a_plan_that_wires_do_not_run_is_left_out) {
     snprintf(paths[i], sizeof paths[i], "%s/%d.plan", copse_test_folder(), i);
     ck_assert_int_eq(copse_plan_write(plans[i], paths[i]), COPSE_OK);
     job_new(&job, N, 0);
-    job.timeout = PATIENCE;
+    job.timeout = TIME_LIMIT;
     run(&job, load);
     expect(&job, i == 0 ? COPSE_UNSUPPORTED : COPSE_OK, i == 0 ? "the plan is multicast" : NULL,
            -1);
@@ -371,7 +371,7 @@ START_TEST(a_standstill_is_no_dead_rank) {
 END_TEST
 
 /* Workers of ranks 0 and 1 wait for each other's rank, and their other workers for rank 2: who
- * waits for whom, told of one worker each, leads from 0 to 1 and back. */
+ * waits for whom, notified of one worker each, leads from 0 to 1 and back. */
 static struct copse_plan *tangled(void) {
   struct plan_builder *b = pb_new(COPSE_BROADCAST, 3, 0);
   uint32_t first[2], second[2], piece = pb_piece(b, 0, 1, 1, 1);
@@ -455,7 +455,7 @@ START_TEST(a_wire_that_fails_says_why_to_all_it_reaches) {
       pb_tree_plan(COPSE_BROADCAST, 3, 0, ((struct pb_options){1, 2, 2, 4, 1 << 20, 1 << 10}));
   run(&job, cut_then_call);
   expect(&job, COPSE_DEVICE, "sending to rank 1: the cable is cut", 1);
-  ck_assert_int_ne(job.statuses[1], COPSE_OK); /* it can't be told, and finds out */
+  ck_assert_int_ne(job.statuses[1], COPSE_OK); /* it can't be notified, and finds out */
   job_free(&job);
 }
 END_TEST

@@ -253,7 +253,7 @@ static void scale(struct copse_test_graph *g, int link, struct copse_q by) {
   mpq_clear(q);
 }
 
-/* One random fault, told to both: the product's words, and the graph of the whole. */
+/* One random fault, given to both: the product's words, and the graph of the whole. */
 static struct copse_fault draw_fault(uint64_t *state, const struct copse_topology *t,
                                      struct copse_test_graph *g, bool *gone, char *text,
                                      size_t size) {

@@ -484,27 +484,27 @@ static struct copse_plan *rooted_at_0(const struct copse_lower_options *options,
   ck_abort_msg("no root at rank 0");
 }
 
-/* A reduce of two ranks; `told`: rank 1 waits until rank 0 has read its slot, else only before it
+/* A reduce of two ranks; `notified`: rank 1 waits until rank 0 has read its slot, else only before it
  * writes the slot again. */
-static struct copse_plan *reduce_load(bool told) {
+static struct copse_plan *reduce_load(bool notified) {
   struct plan_builder *b = pb_new(COPSE_REDUCE, 2, 0);
   uint32_t piece = pb_piece(b, 0, 1, 1, 1);
   for (uint32_t r = 0; r < 2; r++) pb_worker(b, r);
   uint32_t slots[] = {pb_region(b, 0, piece), pb_region(b, 1, piece)};
   uint32_t data = pb_channel(b, 1, 0), back = pb_channel(b, 0, 1);
   for (uint32_t r = 0; r < 2; r++) {
-    if (r == 1 && !told) pb_wait(b, 1, back, COPSE_WHEN_AFTER_FIFO);
+    if (r == 1 && !notified) pb_wait(b, 1, back, COPSE_WHEN_AFTER_FIFO);
     pb_move(b, r, piece, 0);
     pb_src(b, pb_input(r, 0));
     pb_dst(b, pb_scratch(r, slots[r]));
   }
   pb_signal(b, 1, data, COPSE_WHEN_ALWAYS);
-  if (told) pb_wait(b, 1, back, COPSE_WHEN_ALWAYS);
+  if (notified) pb_wait(b, 1, back, COPSE_WHEN_ALWAYS);
   pb_wait(b, 0, data, COPSE_WHEN_ALWAYS);
   pb_move(b, 0, piece, COPSE_MOVE_FINAL | COPSE_MOVE_REDUCE_LOAD);
   for (uint32_t r = 0; r < 2; r++) pb_src(b, pb_scratch(r, slots[r]));
   pb_dst(b, pb_output(0, 0));
-  pb_signal(b, 0, back, told ? COPSE_WHEN_ALWAYS : COPSE_WHEN_BEFORE_FIFO);
+  pb_signal(b, 0, back, notified ? COPSE_WHEN_ALWAYS : COPSE_WHEN_BEFORE_FIFO);
   return pb_finish(b);
 }
 

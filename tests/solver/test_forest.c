@@ -288,7 +288,7 @@ START_TEST(bound_only_makes_no_trees) {
 END_TEST
 
 /*
- * Bandwidths of many digits: right, or told to be too much. An internal error would blame
+ * Bandwidths of many digits: right, or refused as too much. An internal error would blame
  * the program for the user's digits.
  */
 START_TEST(forests_of_huge_coprime_capacities_are_exact_or_overflow) {

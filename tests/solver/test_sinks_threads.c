@@ -65,27 +65,27 @@ static bool same_cut(const struct expected *a, const struct expected *b, int n) 
   return a->flows == b->flows && memcmp(a->inside, b->inside, (size_t)n) == 0;
 }
 
-/* Every sink whose cut counts is told, by the right cut, or one with the same cut was before it;
- * none after the last that may be told. */
+/* Every sink whose cut counts is reported, by the right cut, or one with the same cut was before it;
+ * none after the last that may be reported. */
 static void check_answer(const struct copse_network *network, const struct expected *all,
                          const struct copse_sink_question *q, const struct copse_sinks *sinks) {
-  int told = 0, told_short = 0, n = network->n_nodes + 1, last = -1;
+  int reported = 0, short_reported = 0, n = network->n_nodes + 1, last = -1;
   for (int i = 0; i < q->n_sinks; i++) {
     int place = (q->start + i) % q->n_sinks;
     const struct expected *cut = &all[place];
-    if (told < sinks->n_cuts && sinks->cuts[told].place == place) {
-      ck_assert_int_eq(sinks->cuts[told].flows, cut->flows);
-      ck_assert_mem_eq(sinks->cuts[told].inside, cut->inside, (size_t)n);
+    if (reported < sinks->n_cuts && sinks->cuts[reported].place == place) {
+      ck_assert_int_eq(sinks->cuts[reported].flows, cut->flows);
+      ck_assert_mem_eq(sinks->cuts[reported].inside, cut->inside, (size_t)n);
       ck_assert(q->tight || cut->flows < q->demand);
-      ck_assert_int_lt(told_short, q->most);
-      told++;
-      told_short += cut->flows < q->demand;
+      ck_assert_int_lt(short_reported, q->most);
+      reported++;
+      short_reported += cut->flows < q->demand;
       last = place;
-    } else if ((q->tight || cut->flows < q->demand) && told_short < q->most) {
-      ck_assert_msg(last >= 0 && same_cut(&all[last], cut, n), "sink %d is not told", place);
+    } else if ((q->tight || cut->flows < q->demand) && short_reported < q->most) {
+      ck_assert_msg(last >= 0 && same_cut(&all[last], cut, n), "sink %d is not reported", place);
     }
   }
-  ck_assert_int_eq(told, sinks->n_cuts);
+  ck_assert_int_eq(reported, sinks->n_cuts);
 }
 
 static void check_all(const struct copse_network *network, int64_t rate) {

@@ -1,4 +1,4 @@
-/* A wire between threads of one process, which delivers late and tells what it's told to. */
+/* A wire between threads of one process, which delivers late, and reports what the test asks for. */
 #ifndef COPSE_TESTS_THREAD_WIRE_H
 #define COPSE_TESTS_THREAD_WIRE_H
 

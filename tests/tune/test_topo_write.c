@@ -295,10 +295,10 @@ START_TEST(what_nccl_has_no_words_for_is_refused) {
           "two ways up");
   refuses(JSON(NODE("a", "gpu") "," NODE("p", "router") "," NODE("n", "nic"),
                LINK("a", "p", "24") "," LINK("n", "p", "24")),
-          "p: NCCL knows no router in a host");
+          "p: NCCL has no router in a host");
   refuses(JSON(NODE("a", "gpu") "," NODE("c", "cpu") "," NODE("s", "nvswitch"),
                LINK("a", "c", "24") "," LINK("a", "s", "20") "," LINK("s", "c", "20")),
-          "NCCL knows no such link");
+          "NCCL has no such link");
 }
 END_TEST
 

@@ -68,7 +68,7 @@ static void check_table(const char *file, int nodes, int ranks, const char *call
   free(text);
 }
 
-/* The plugin of the folder takes the table beside it without being told. */
+/* The plugin of the folder takes the table beside it without a setting. */
 static void plugin_finds_table(const char *folder) {
   char path[300];
   unsetenv("NCCL_TUNER_CONFIG_FILE");

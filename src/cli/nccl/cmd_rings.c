@@ -71,8 +71,8 @@ static copse_status find_figures(const struct options *o, const struct copse_top
 static void print_part(const char *what, const char *such, const struct copse_nccl_optimum *p,
                        double factor, double bus) {
   double bound = copse_q_to_double(p->bound), reached = copse_q_to_double(p->GBps);
-  printf("%s: %d channels of %s GB/s: %.10g GB/s, busbw %.10g, ", what, p->n, COPSE_CLI_Q(p->speed),
-         reached, factor * reached);
+  printf("%s: %d channel%s of %s GB/s: %.10g GB/s, busbw %.10g, ", what, p->n, COPSE_S(p->n),
+         COPSE_CLI_Q(p->speed), reached, factor * reached);
   if (copse_q_eq(p->GBps, p->bound))
     printf("and no set of %s has more\n", such);
   else

@@ -321,7 +321,7 @@ static copse_status state_speed(struct job *j, enum copse_nccl_graph_id id) {
   for (int i = 0; i < j->best.n_groups; i++) {
     struct copse_nccl_graph_search *g = &j->graphs[i].graph[id];
     g->speed_intra = g->speed_inter = speed;
-    /* Where a host's links to others are matters on several only; NCCL thinks less of pattern 3. */
+    /* Where a host's links to others are matters on several only; NCCL ranks pattern 3 lower. */
     if (id == COPSE_NCCL_TREE && j->machine.n_hosts == 1)
       g->pattern = COPSE_NCCL_PATTERN_BALANCED_TREE;
   }
@@ -642,8 +642,8 @@ static copse_status write_texts(struct job *j) {
 static void print_summary(const struct job *j) {
   const struct copse_tune_facts *f = &j->facts;
   const struct copse_tune_figure *allreduce = &j->figures[0];
-  printf("%s for %s: %d host%s of %d GPUs, %d channels\n", f->rccl ? "RCCL" : "NCCL", f->topology,
-         f->hosts, f->hosts > 1 ? "s" : "", f->gpus, f->channels);
+  printf("%s for %s: %d host%s of %d GPU%s, %d channel%s\n", f->rccl ? "RCCL" : "NCCL", f->topology,
+         f->hosts, COPSE_S(f->hosts), f->gpus, COPSE_S(f->gpus), f->channels, COPSE_S(f->channels));
   printf("allreduce, busbw by the links: rings %.4g GB/s, trees %.4g GB/s\n", f->ring_busbw,
          f->tree_busbw);
   if (f->has_theirs && allreduce->theirs > 0)

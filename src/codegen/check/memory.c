@@ -251,15 +251,15 @@ struct signal {
 };
 
 /* A worker has waited: what it did next, from `after` on, comes after the sender's `time`. */
-struct heard {
+struct notice {
   uint32_t after, time;
   uint32_t src : 31, orders : 1;
 };
 
 struct worker {
   uint32_t time;
-  struct heard *heard; /* in the order of time */
-  uint32_t n_heard;
+  struct notice *notices; /* in the order of time */
+  uint32_t n_notices;
   /* of a search: valid where `search` is the present one's number */
   uint32_t search, reach, looked;
   bool queued;
@@ -279,7 +279,7 @@ struct copse_order {
   uint32_t *stack; /* [n_workers] of a search */
   uint32_t n_stack, search;
   struct copse_arena *arena;
-  struct copse_arena launch; /* what was heard in this launch */
+  struct copse_arena launch; /* notices of this launch */
 };
 #define NONE UINT32_MAX
 
@@ -365,8 +365,8 @@ copse_status copse_order_reset(struct copse_order *o, uint32_t chunks, struct co
       const struct copse_plan_op *op = &plan->ops[plan->workers[w].first_op + i];
       if (op->kind == COPSE_OP_WAIT) waits += times_of(op->when, chunks, h->fifo);
     }
-    worker->time = worker->n_heard = 0;
-    COPSE_DO(COPSE_ARRAY(&o->launch, waits, worker->heard, err));
+    worker->time = worker->n_notices = 0;
+    COPSE_DO(COPSE_ARRAY(&o->launch, waits, worker->notices, err));
   }
   for (uint32_t i = 0; i < h->n_channels; i++)
     o->channels[i] = (struct channel){.src = o->channels[i].src, .dst = o->channels[i].dst};
@@ -422,7 +422,7 @@ void copse_order_receive(struct copse_order *o, uint32_t channel, bool orders) {
   c->seen[1] = time; /* a sender's times only grow */
   if (orders) c->seen[0] = time;
   if (orders) note_entered(o, c->dst, o->plan->workers[c->src].rank);
-  dst->heard[dst->n_heard++] = (struct heard){dst->time, time, c->src & INT32_MAX, orders};
+  dst->notices[dst->n_notices++] = (struct notice){dst->time, time, c->src & INT32_MAX, orders};
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
@@ -448,12 +448,12 @@ static bool was_told(const struct copse_order *o, struct copse_event event, uint
 
 /* Whether one of the last signals that the worker took in says it: of most reads it does, since a
  * worker waits for what it reads just before. */
-static bool has_just_heard(const struct copse_order *o, struct copse_event event, uint32_t worker,
-                           bool announced) {
+static bool has_just_taken_in(const struct copse_order *o, struct copse_event event,
+                              uint32_t worker, bool announced) {
   const struct worker *w = &o->workers[worker];
-  uint32_t first = w->n_heard > RECENT ? w->n_heard - RECENT : 0;
-  for (uint32_t i = w->n_heard; i-- > first;) {
-    const struct heard *h = &w->heard[i];
+  uint32_t first = w->n_notices > RECENT ? w->n_notices - RECENT : 0;
+  for (uint32_t i = w->n_notices; i-- > first;) {
+    const struct notice *h = &w->notices[i];
     if (h->src == event.worker && h->time >= event.time && (h->orders || announced)) return true;
   }
   return false;
@@ -475,7 +475,7 @@ static void reach(struct copse_order *o, uint32_t worker, uint32_t time) {
 }
 
 /* Goes back from the present of the workers from `by` to before `by_end` until a worker from `of`
- * to before `of_end` is reached at `time` or later. What a worker heard is looked at once. O(waits
+ * to before `of_end` is reached at `time` or later. Each notice is looked at once. O(waits
  * so far). */
 static bool search_back(struct copse_order *o, uint32_t by, uint32_t by_end, uint32_t of,
                         uint32_t of_end, uint32_t time, bool announced) {
@@ -487,9 +487,9 @@ static bool search_back(struct copse_order *o, uint32_t by, uint32_t by_end, uin
     struct worker *w = &o->workers[worker];
     w->queued = false;
     if (worker >= of && worker < of_end && w->reach >= time) return true;
-    for (; w->looked < w->n_heard && w->heard[w->looked].after <= w->reach; w->looked++)
-      if (announced || w->heard[w->looked].orders)
-        reach(o, w->heard[w->looked].src, w->heard[w->looked].time);
+    for (; w->looked < w->n_notices && w->notices[w->looked].after <= w->reach; w->looked++)
+      if (announced || w->notices[w->looked].orders)
+        reach(o, w->notices[w->looked].src, w->notices[w->looked].time);
   }
   return false;
 }
@@ -497,7 +497,7 @@ static bool search_back(struct copse_order *o, uint32_t by, uint32_t by_end, uin
 bool copse_order_before(struct copse_order *o, struct copse_event event, uint32_t worker,
                         bool announced) {
   if (event.time == 0 || event.worker == worker) return true;
-  return has_just_heard(o, event, worker, announced) ||
+  return has_just_taken_in(o, event, worker, announced) ||
          was_told(o, event, worker, worker + 1, announced) ||
          search_back(o, worker, worker + 1, event.worker, event.worker + 1, event.time, announced);
 }

@@ -51,7 +51,7 @@ struct copse_memory {
   bool in_place;
   struct copse_cell *cells; /* [n_places] of the chunk at hand */
   struct copse_cell *slots; /* of region r: from r * fifo on */
-  /* what a rank must have heard of before it leaves */
+  /* what a rank must be notified of before it leaves */
   struct copse_event *unsettled; /* [n_places] the last write, by a peer, of earlier chunks too */
   struct copse_late *late;       /* in the launch */
   struct copse_arena tables;     /* what copse_memory_map makes */

@@ -160,7 +160,7 @@ struct copse_reads {
   struct copse_reads *next;
 };
 
-/* A peer's write, or reading for a group, that the rank must have heard of before it leaves. */
+/* A peer's write, or reading for a group, that the rank must be notified of before it leaves. */
 struct copse_late {
   struct copse_event access;
   uint32_t rank;
@@ -722,9 +722,9 @@ static copse_status check_channels(struct proof *p) {
 /* ---- memory ------------------------------------------------------------------------------ */
 
 /* Bytes of one, with what its growing and its index take: a place, with its cell and name; a
- * multiset and the sum that it comes from, besides one for each rank; a wait, signalled and heard,
- * for each chunk; another rank's access, for each chunk. Measured for 64 to 256 ranks: 0.9 to 1.3
- * times the peak beyond the plan itself. */
+ * multiset and the sum that it comes from, besides one for each rank; a wait, signalled and
+ * answered, for each chunk; another rank's access, for each chunk. Measured for 64 to 256 ranks:
+ * 0.9 to 1.3 times the peak beyond the plan itself. */
 enum { PLACE_BYTES = 144, SUM_BYTES = 160, WAIT_BYTES = 20, LATE_BYTES = 32 };
 
 /* About what a proof will take: every output is written once, and no sum is asked for twice. */

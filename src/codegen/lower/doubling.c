@@ -131,7 +131,7 @@ static void find_arrivals(const struct lowering *l, int rank, int unit, int stag
   *end = l->into.first[key(l, rank, unit, stage) + 1];
 }
 
-/* Grouped by rank, as the plan wants them. */
+/* Grouped by rank, as the plan has them. */
 static void make_regions(struct lowering *l) {
   for (int rank = 0; rank < l->n_ranks; rank++)
     for (int u = 0; u < l->n_units; u++)

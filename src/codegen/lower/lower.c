@@ -81,7 +81,7 @@ void copse_build_levels(struct copse_plan_build *b, int levels) {
     b->header.pipeline_chunks = (uint32_t)copse_pipeline_chunks(levels);
 }
 
-/* Whether there is room for one more after n. Counts live in 32 bits of the file. */
+/* Whether there is room for one more after n. Counts take 32 bits of the file. */
 static bool room(struct copse_plan_build *b, void *array, size_t *capacity, uint32_t n,
                  size_t size) {
   if (b->status != COPSE_OK) return false;
@@ -223,7 +223,7 @@ static copse_status fill_low_latency(struct copse_lower_options *o, struct copse
 }
 
 /* What a schedule for one size says of its chunks; it is cut as it is to be. The smallest chunk
- * also tells the simulator that the plan's pieces are numbered in the order in which they take
+ * also says to the simulator that the plan's pieces are numbered in the order in which they take
  * turns, and which goes first. */
 static void fill_objective(const struct copse_schedule *s, struct copse_lower_options *o) {
   if (s->objective.bytes == 0) return;

@@ -92,7 +92,7 @@ static void make_channels(struct lowering *l) {
     }
 }
 
-/* Grouped by rank, as the plan wants them. */
+/* Grouped by rank, as the plan has them. */
 static void make_regions(struct lowering *l) {
   for (int rank = 0; rank < l->n_ranks; rank++)
     for (int u = 0; u < l->units.n_units; u++) {

@@ -423,7 +423,7 @@ static uint32_t *region_of(const struct lowering *l, int u, int child) {
   return &l->region[(size_t)u * (size_t)l->n_ranks + (size_t)child];
 }
 
-/* One region per edge, at the parent; the plan wants them grouped by rank. */
+/* One region per edge, at the parent; the plan has them grouped by rank. */
 static void make_regions(struct lowering *l) {
   for (int rank = 0; rank < l->n_ranks; rank++)
     for (int u = 0; u < l->units.n_units; u++) {

@@ -231,7 +231,7 @@ static void read_algo(struct reader *r, const xmlNode *e) {
       FAIL(r, COPSE_REFUTED, f->line, "gpu %d is missing; ngpus is %d", g, f->n_ranks);
 }
 
-/* The executors' scanner knows less than XML: no prolog, no tabs, all attributes of an element
+/* The executors' scanner reads less than XML: no prolog, no tabs, all attributes of an element
  * on one line, in double quotes, no entities. */
 static copse_status check_scanner(const char *label, const char *data, size_t size,
                                   struct copse_err *err) {

@@ -67,7 +67,7 @@ static const char *mend_value(const char *key, const char *value, char lower[MAX
   return lower;
 }
 
-/* NCCL's reader knows no entities, and ends a value at the quote. */
+/* NCCL's reader has no entities, and ends a value at the quote. */
 static bool is_plain(const char *text) {
   for (const unsigned char *p = (const unsigned char *)text; *p; p++)
     if (*p < 0x20 || *p > 0x7e || strchr("\"<>&", *p)) return false;

@@ -120,7 +120,7 @@ static copse_status add_parts(struct writer *w) {
     enum kind kind = kind_of(w, v);
     if (kind == OTHER && is_fabric(w, v)) continue;
     if (kind == OTHER)
-      return copse_fail(w->err, COPSE_UNSUPPORTED, "%s: NCCL knows no %s in a host", id_of(w, v),
+      return copse_fail(w->err, COPSE_UNSUPPORTED, "%s: NCCL has no %s in a host", id_of(w, v),
                         w->t->nodes[v].type);
     switches += kind == NVSWITCH;
     if (switches > 1)
@@ -174,7 +174,7 @@ static bool is_pcie(enum kind a, enum kind b) {
 static copse_status check_two_ways(const struct writer *w, const struct copse_link *link) {
   const struct copse_link *back = link_of(w, link->dst, link->src);
   if (back && copse_q_eq(back->bandwidth, link->bandwidth)) return COPSE_OK;
-  return copse_fail(w->err, COPSE_UNSUPPORTED, "%s and %s: NCCL knows links of equal directions",
+  return copse_fail(w->err, COPSE_UNSUPPORTED, "%s and %s: NCCL has links of equal directions",
                     id_of(w, link->src), id_of(w, link->dst));
 }
 
@@ -543,7 +543,7 @@ static void write_port(struct writer *w, const struct part *nic, const char *nam
   w->n_ports++;
 }
 
-/* The name in the id "net@mlx5_0", if NCCL reads it: it knows no entities of XML. */
+/* The name in the id "net@mlx5_0", if NCCL reads it: it has no entities of XML. */
 static void name_port(const struct writer *w, const struct part *port, char name[MAX_NAME + 1]) {
   const char *id = port ? id_of(w, port->node) : "", *at = strchr(id, '@');
   size_t n = 0;
@@ -615,7 +615,7 @@ static int find_back(const struct writer *w, const struct copse_topology *back, 
   return copse_topology_find(back, id);
 }
 
-/* Tells of the link whose bandwidth NCCL counts otherwise by the largest factor. */
+/* Reports the link whose bandwidth NCCL counts otherwise by the largest factor. */
 static copse_status compare_links(const struct writer *w, const struct copse_topology *back) {
   const struct copse_link *worst = NULL;
   double most = 0, counted = 0;
@@ -629,7 +629,7 @@ static copse_status compare_links(const struct writer *w, const struct copse_top
     int dst = find_back(w, back, w->part_of[link->dst]);
     int there = src < 0 || dst < 0 ? -1 : copse_topology_find_link(back, src, dst);
     if (there < 0)
-      return copse_fail(w->err, COPSE_UNSUPPORTED, "%s and %s: NCCL knows no such link",
+      return copse_fail(w->err, COPSE_UNSUPPORTED, "%s and %s: NCCL has no such link",
                         id_of(w, link->src), id_of(w, link->dst));
     if (copse_q_eq(back->links[there].bandwidth, link->bandwidth)) continue;
     double is = copse_q_to_double(back->links[there].bandwidth);

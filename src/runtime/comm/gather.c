@@ -354,7 +354,7 @@ void copse_gather_set_timeout(struct copse_gather *gather, double seconds) {
 /* Agreement of all processes of a communicator: an all-gather of status and checksums of plans,
  * from which every rank draws the same conclusion. */
 
-/* What a rank tells the others. All processes run on hosts of one kind. */
+/* What a rank sends the others. All processes run on hosts of one kind. */
 struct vote {
   uint32_t status; /* copse_status */
   uint32_t n_plans;

@@ -1,5 +1,5 @@
 /*
- * The ranks of one communicator that live in this process: their plans, making and ending them,
+ * The ranks of one communicator in this process: their plans, making and ending them,
  * registered buffers, the launch of a round of calls that the gathering has brought together, and
  * groups of calls.
  */

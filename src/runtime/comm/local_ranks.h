@@ -1,5 +1,5 @@
 /*
- * Inside src/runtime: the ranks of one communicator that live in this process, with the backend
+ * Inside src/runtime: the ranks of one communicator of this process, with the backend
  * they run on and their plans. The handles (struct copse_comm) share it; the last one ends it,
  * in whatever order they go.
  *

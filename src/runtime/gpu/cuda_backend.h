@@ -133,7 +133,7 @@ struct copse_cuda_plan {
   unsigned char *mirror_segments[COPSE_CUDA_MAX_RANKS], *mirror_slots[COPSE_CUDA_MAX_RANKS];
   bool puts; /* peers write a rank's output */
   bool grouped; /* multicast */
-  bool told;    /* then: that ranks do some reductions that the switch doesn't have */
+  bool logged;  /* then: that ranks do some reductions that the switch doesn't have */
   unsigned char *group; /* then: all ranks' slots together */
   struct copse_plan_on_device devices[COPSE_CUDA_MAX_DEVICES];
 };
@@ -244,7 +244,7 @@ copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
 /* An all_gather of the bootstrap, with its error as text. */
 copse_status copse_cuda_gather(const struct copse_cuda *cuda, const void *mine, void *all,
                                size_t bytes, struct copse_err *err);
-/* What a process tells the others before they go on together. */
+/* What a process sends the others before they go on together. */
 struct copse_cuda_ballot {
   int32_t status;
   uint32_t lacks_barrier;

@@ -509,8 +509,8 @@ static void place_staged(struct step *it, uint64_t *to) {
  * root read all ranks' slots and write all. */
 static void tell_no_switch(const struct copse_cuda *cuda, struct copse_cuda_plan *p,
                            const struct copse_call *call) {
-  if (!p->grouped || p->told || copse_kernel_switches(call->type, call->redop)) return;
-  p->told = true;
+  if (!p->grouped || p->logged || copse_kernel_switches(call->type, call->redop)) return;
+  p->logged = true;
   copse_debug(COPSE_DEBUG_INFO, (int)cuda->first_local,
               "%s of %s: the switch has no %s of %s, the GPUs do it by themselves",
               copse_collective_name(call->collective), p->plan->name, copse_redop_name(call->redop),
@@ -538,7 +538,7 @@ static copse_status examine(struct copse_cuda *cuda, const struct copse_round *r
   if (part->host_counts) part->count = longest(part->host_counts, cuda->n_ranks, part->count);
   *most = part->count;
   if ((cuda->many_processes || cuda->has_mirrors) && p->puts) {
-    /* in a reduction only the root need give an output, and no rank knows another's */
+    /* in a reduction only the root need give an output, and no rank sees another's */
     if (calls[0].collective != COPSE_REDUCE)
       part->buffer = registered(cuda, calls[0].recv, output_bytes(it));
     part->staged = part->buffer == NULL;

@@ -9,7 +9,7 @@
 
 struct copse_split {
   struct copse_plan local; /* what backends run; operations as in the plan, one by one */
-  /* [local.header.n_operands] where the plan wants each destination. Where that is another rank
+  /* [local.header.n_operands] where the plan has each destination. Where that is another rank
    * than local's operand says, local's is its outbox. */
   struct copse_plan_operand *lands;
   /* Of an alltoall, else NULL: [local.header.n_operands] for a destination in the output of a rank

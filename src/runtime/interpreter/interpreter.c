@@ -356,7 +356,7 @@ static void clear_packets(struct copse_interpreter *exec) {
 copse_status copse_interpreter_run(struct copse_interpreter *exec, const struct copse_call *calls,
                                    struct copse_err *err) {
   COPSE_DO(prepare(exec, calls, err));
-  /* A launch without elements has no number: no rank would know of another's. */
+  /* A launch without elements has no number: no rank would see another's. */
   if (calls->count == 0) return COPSE_OK;
   exec->epoch = copse_next_epoch(exec->epoch);
   exec->broken = true;

@@ -1,5 +1,5 @@
 /*
- * MPI as a wire: libcopse-mpi.so. Nothing else in copse knows MPI.
+ * MPI as a wire: libcopse-mpi.so. Nothing else in copse calls MPI.
  *
  * Speed over TCP. Open MPI sends a message beyond its eager limit (64 KiB) only after a question
  * and an answer, which go through the same stream as the data. Where one of two ranks that exchange
@@ -338,7 +338,7 @@ static void start_watching(const struct itimerval *timer, void (*handler)(int),
 /* One call that lets nothing else happen meanwhile. */
 static void watch(const char *call, const char *reason) {
   const struct itimerval timer = {.it_value = interval(limit)};
-  const char *rank = getenv("PMIX_RANK"); /* the launcher's word, before MPI knows */
+  const char *rank = getenv("PMIX_RANK"); /* the launcher's word, before MPI has it */
   int used = rank ? snprintf(first_words, sizeof first_words, "copse: rank %.10s: ", rank)
                   : snprintf(first_words, sizeof first_words, "copse: ");
   snprintf(first_words + used, sizeof first_words - (size_t)used,

@@ -21,8 +21,8 @@
 #include "runtime/interpreter/interpreter.h"
 #include "runtime/transport/internal.h"
 
-/* A plan for one size may have any number of chunks, since its costs don't know that all workers of
- * a rank share a thread here, and ranks often a core. An allreduce of 4 MiB of four ranks on two
+/* A plan for one size may have any number of chunks, since its costs don't count that all workers
+ * of a rank share a thread here, and ranks often a core. An allreduce of 4 MiB of four ranks on two
  * cores took 173 ms of CPU time in chunks of 8 KiB, 81 in chunks of 32 KiB. */
 #define LEAST_CHUNK_BYTES (32u << 10)
 
@@ -434,7 +434,7 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
   exec->own = it;
   exec->one_rank = true;
   exec->rank = transport->me;
-  exec->layout.flat = false; /* a chunk is a message, which wires want short */
+  exec->layout.flat = false; /* a chunk is a message, and short ones suit wires */
   if (exec->layout.min_chunk_bytes < LEAST_CHUNK_BYTES)
     exec->layout.min_chunk_bytes = LEAST_CHUNK_BYTES;
   it->transport = transport;

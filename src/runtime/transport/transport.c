@@ -303,8 +303,8 @@ static void rest(struct copse_transport *transport) {
     nanosleep(&nap, NULL);
 }
 
-/* The time by which ranks are judged. Between two looks no more of it passes than an eighth of the
- * limit: a process that did not run, as in a machine that was paused, has heard nobody. */
+/* The time by which ranks are judged. Between two looks at most an eighth of the limit passes: a
+ * process that did not run, as on a paused machine, has received nothing. */
 static double look(struct copse_transport *transport) {
   double now = copse_clock_seconds(), passed = now - transport->last_look;
   transport->last_look = now;
@@ -381,7 +381,7 @@ static bool any_moves(const struct copse_transport *transport, double recent) {
 
 /* From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
  * where one still moves the wait goes on. A rank's workers may wait for several others, of which it
- * tells one: where the way leads nowhere, what all ranks do decides. */
+ * names one: where the way leads nowhere, what all ranks do decides. */
 static void judge(struct copse_transport *transport, double now) {
   char text[200] = "";
   uint32_t rank = waits_for(transport, text, sizeof text);

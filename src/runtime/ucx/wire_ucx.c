@@ -1,6 +1,6 @@
 /*
  * UCX as a wire: libcopse-ucx.so, and how its processes find each other. Nothing else in copse
- * knows UCX.
+ * calls UCX.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -468,7 +468,7 @@ static copse_status test_request(void *context, void *request, int *done) {
 
 /* Progress that was made while the caller looked at one message may have ended another: no sleep
  * before all were looked at again. A worker that can't be armed twice without progress in between
- * waits for a slot at a receiver, which nothing tells of. */
+ * waits for a slot at a receiver, which nothing signals. */
 static void wait_for_events(void *context, unsigned microseconds) {
   struct wire *wire = context;
   const struct timespec limit = {0, (long)microseconds * 1000}, nap = {0, NAP_NANOSECONDS};

@@ -32,7 +32,7 @@ static copse_status refuse(const struct reader *r, const cJSON *where, const cha
                        "%s", what);
 }
 
-/* Arrays know no line; their first element may. */
+/* Arrays have no line; their first element may. */
 static long line_of_row(const cJSON *row, const cJSON *step) {
   const cJSON *first = cJSON_IsArray(row) ? copse_json_first(row) : NULL;
   return copse_json_line(first, step);

@@ -240,7 +240,7 @@ static copse_status copy_schedule(struct copse_bounds *b, const struct copse_sch
   }
   COPSE_DO(copse_topology_sha256(t, sha256, err));
   if (s->bound.kind != COPSE_BOUND_LENGTHS || strcmp(sha256, s->topology_sha256) != 0)
-    return COPSE_OK; /* what lengths prove is told by the bound of this very topology */
+    return COPSE_OK; /* only the bound of this very topology has the lengths */
   COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_links, b->length, err));
   for (int i = 0; i < s->bound.n_lengths; i++)
     COPSE_DO(copse_lcm(scale, s->bound.lengths[i].length.den, &scale, err));

@@ -6,7 +6,7 @@
 /*
  * Gives a schedule, which is named and has its bound, the best trees of such edges in the place of
  * any others, with their time, k, and `routes`. A tolerance: the fewest trees within it that are
- * found. options->notes hears where the optimum's fractions are rounded. COPSE_UNSUPPORTED where
+ * found. options->notes says where the optimum's fractions are rounded. COPSE_UNSUPPORTED where
  * routes are not listed or the programme is too large or not solved,
  * COPSE_INFEASIBLE where relays alone join no tree.
  */

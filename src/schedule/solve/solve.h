@@ -32,7 +32,7 @@ struct copse_solve_options {
   const struct copse_topology *healthy;
   const struct copse_schedule *from; /* that schedule, or NULL: it is solved for */
   const char *label;                 /* names the topology's file in messages */
-  const struct copse_notes *notes;   /* hears where unequal shares or switches are not made use of;
+  const struct copse_notes *notes;   /* says where unequal shares or switches are not made use of;
                                         may be NULL */
   const struct copse_progress *progress;
   int trust_from; /* from so many ranks on known cuts are trusted (solver/policy.h); 0: default */
@@ -93,7 +93,7 @@ copse_status copse_alltoall_thin(const struct copse_schedule *schedule,
  * added, so at most the sum of the two. Where unequal shares are faster, the roots have those of
  * the best pair of forests with common shares (switches.h), unless k, equal_shares or compact
  * say otherwise, and with a tolerance only if equal ones are outside it, rounded so that trees are
- * fewer; up to how many ranks they are looked for says policy.h, and options->notes hears where
+ * fewer; up to how many ranks they are looked for says policy.h, and options->notes says where
  * they are not. With in_network, without k and tolerance, marked switches may copy and add for it
  * (switches.h), and the schedule says which. With on_routes, without k, equal_shares, compact and
  * in_network, trees are the best of those whose edges take the fabric's own routes, and the bound

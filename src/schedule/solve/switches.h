@@ -43,8 +43,8 @@ void copse_mark_unbalanced(const struct copse_topology *topology, bool *unbalanc
  *
  * `instance` is the topology's, all ranks roots. Where this is faster than at_most, *faster is set
  * and the schedule gets trees, time and k; with options.bound_only the time alone. The search
- * ends where schedule->bound is reached. Where the programme is too large, options.notes hears of
- * it.
+ * ends where schedule->bound is reached. Where the programme is too large, options.notes says
+ * so.
  */
 copse_status copse_solve_with_switches(const struct copse_topology *topology,
                                        const struct copse_solve_options *options,
@@ -109,7 +109,7 @@ void copse_shares_free(struct copse_shares *shares);
  * The best shares and the time T/M that they reach. at_most: a time that equal shares reach; with
  * `only_faster` the search ends as soon as nothing faster is possible. *shares is freed by the
  * caller in every case; unless its outcome is COPSE_JOINT_PROVED, *time means nothing.
- * options->notes hears where they were not looked for or can't be stated.
+ * options->notes says where they were not looked for or can't be stated.
  */
 copse_status copse_shares_find_time(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,

@@ -1,4 +1,4 @@
-/* Linear programmes by GLPK, in floating point: such that grow by rows, as cutting planes want it,
+/* Linear programmes by GLPK, in floating point: such that grow by rows, for cutting planes,
  * with their last basis worked out in GMP rationals; such that grow by columns; such with columns
  * of 0 or 1. */
 #pragma once
@@ -58,7 +58,7 @@ void copse_rationals_free(mpq_t **rationals);
 
 /* ---- mixtures -------------------------------------------------------------------------------- */
 
-/* Linear programmes that grow by columns, as column generation wants it: mix what there is of each
+/* Linear programmes that grow by columns, for column generation: mix what there is of each
  * kind so that the fullest row is as low as possible. In floating point. */
 /*
  *   minimise T   over T, weight[c] >= 0

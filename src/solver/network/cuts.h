@@ -1,6 +1,6 @@
 /*
  * The store of known cuts. A cut is the set of nodes that must be entered, with what the links into
- * it can spare beyond what must enter. A search that stays within the narrow cuts that it knows
+ * it can spare beyond what must enter. A search that stays within the narrow cuts that are known
  * rarely breaks another one, so it can run ahead of the proof: one maximum flow per terminal for
  * many steps in place of some for each. Edge splitting, packing and the growing of trees over
  * physical links all keep their cuts here.

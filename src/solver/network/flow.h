@@ -33,7 +33,7 @@ struct copse_flow_neighbours {
 struct copse_flow_neighbours copse_flow_leaving(struct copse_flow *flow, int node);
 struct copse_flow_neighbours copse_flow_entering(struct copse_flow *flow, int node);
 
-/* Forgets arcs without capacity, so that later runs don't walk over them. */
+/* Drops arcs without capacity, so that later runs don't walk over them. */
 void copse_flow_compact(struct copse_flow *flow);
 
 /* The value of a maximum flow from s to t, cut off at `limit`. Dinic's algorithm (E. A.

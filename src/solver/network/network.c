@@ -82,7 +82,7 @@ bool copse_network_equal_weights(const struct copse_network *network) {
 /* ---- shortest ways ------------------------------------------------------------------------- */
 
 /* E. W. Dijkstra, "A note on two problems in connexion with graphs", Numerische Mathematik 1
- * (1959), on a binary heap. Hops live in the low bits of a distance, so that one comparison decides
+ * (1959), on a binary heap. The low bits of a distance count hops, so that one comparison decides
  * both. */
 
 /* Of a distance; a path has less than 2^12 links. */

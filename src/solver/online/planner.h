@@ -1,6 +1,6 @@
 /*
  * Alltoallv with demands known only at run time, on two tiers: hosts of equally many ranks,
- * a fast switch inside each host, one NIC per rank between them. Plain integers; knows no GPU.
+ * a fast switch inside each host, one NIC per rank between them. Plain integers; sees no GPU.
  *
  *   question                                          function
  *   -----------------------------------------------   --------------------------------

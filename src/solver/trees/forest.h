@@ -63,7 +63,7 @@ void copse_forest_free(struct copse_forest *forest);
 /* For makers: adds a tree, whose height is worked out; depth [n_nodes] is scratch. COPSE_NOMEM. */
 copse_status copse_forest_add(struct copse_forest *forest, struct copse_forest_tree tree,
                               int n_edges, int *depth, struct copse_err *err) COPSE_CHECKED;
-/* Forgets all trees, and their memory. */
+/* Drops all trees, and their memory. */
 void copse_forest_clear(struct copse_forest *forest);
 /* `to` takes over the trees of `from`, and their memory, in place of its own. */
 void copse_forest_take_trees(struct copse_forest *to, struct copse_forest *from);

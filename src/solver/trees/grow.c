@@ -673,7 +673,7 @@ static copse_status grow_once(struct grower *g, int64_t k, const struct copse_pr
 }
 
 /*
- * The trees; again where they got stuck, with more care for the orbits that ran out first: what
+ * The trees; again where they got stuck, with the orbits that ran out first spared more: what
  * else there is is used before them.
  */
 static copse_status grow_orbits(struct grower *g, int64_t k, const struct copse_progress *progress,

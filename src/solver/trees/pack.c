@@ -23,7 +23,7 @@
 struct link {
   int dst;
   int64_t left;    /* capacity not yet used by trees */
-  int64_t in_flow; /* what the flow graph believes of it */
+  int64_t in_flow; /* its capacity in the flow graph */
   int blocked_for; /* the family that can't use it any more; a tight cut stays tight */
 };
 
@@ -116,8 +116,8 @@ static copse_status learn_from_flow(struct packer *p, int64_t slack) {
 
 /*
  * What certainly flows from x to y: over the link itself, and for every other family over
- * hub -> root -> y. These ways share no link. On complete graphs (a switch) this is all there
- * is to know, and no search is needed.
+ * hub -> root -> y. These ways share no link. On complete graphs (a switch) this decides, and
+ * no search is needed.
  */
 static int64_t evident_flow(struct packer *p, int x, int y) {
   struct copse_flow_neighbours in = copse_flow_entering(p->flow, y);

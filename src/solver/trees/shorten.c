@@ -39,7 +39,7 @@ struct tree {
   const struct copse_forest_edge *edges; /* as they came, NULL once one of them has changed */
 };
 
-/* A way out of a terminal as its list knows it, so that most need not be looked up. */
+/* A way out of a terminal as its list has it, so that most need not be looked up. */
 struct entry {
   uint64_t nodes; /* a bit, not of its own, for each node of the path but the first */
   int tree, vertex;
@@ -364,7 +364,7 @@ static int count_deep(const struct shortener *s, const struct tree *tree, int de
   return n;
 }
 
-/* What is cheap to know of a swap: the branch goes up, and the other tree stays a tree. */
+/* What is cheap to find of a swap: the branch goes up, and the other tree stays a tree. */
 static bool is_promising(struct shortener *s, int index, int top, int other_index) {
   const struct tree *tree = &s->trees[index], *other = &s->trees[other_index];
   int parent = tree->ways[top].src;

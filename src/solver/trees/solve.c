@@ -429,7 +429,7 @@ static const struct {
   copse_tree_maker *make;
   bool last;
 } makers[] = {
-    {copse_has_symmetry, make_of_bases, true}, /* whoever asked for base roots wants no others */
+    {copse_has_symmetry, make_of_bases, true}, /* with base roots asked for no others are made */
     {is_one_to_many, copse_make_single, false},
     {is_many_to_many, copse_make_levels, false},
     {is_any, split_and_pack, true},

@@ -51,7 +51,7 @@ struct copse_host_group {
   int count;
   struct copse_q bandwidth; /* of its NICs' cables; zero: the fabric's */
   const char *nics;         /* a pattern (fnmatch) of the ids that are on the fabric; NULL: all */
-  const char **names;       /* [count] as a map knows them, or NULL */
+  const char **names;       /* [count] as a map has them, or NULL */
   long line;
 };
 

@@ -475,7 +475,7 @@ static copse_status read_names(struct reader *r, const cJSON *item, const char *
   if (!copse_json_get(item, "names")) {
     if (r->fabric.type != COPSE_FABRIC_MAP) return COPSE_OK;
     return refuse(r, group->line,
-                  "the fabric's file knows hosts by name: give their \"names\", such as "
+                  "the fabric's file names hosts: give their \"names\", such as "
                   "\"node[01-04]\"");
   }
   COPSE_DO(copse_json_get_string(r->json, item, "names", &list, r->err));

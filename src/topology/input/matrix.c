@@ -211,7 +211,7 @@ static copse_status read_header(struct reader *r, int n_words) {
   return COPSE_OK;
 }
 
-/* The NUMA column if it tells, else the CPUs; equal texts are the same place. */
+/* The NUMA column if it is set, else the CPUs; equal texts are the same place. */
 static copse_status read_affinity(struct reader *r, int row, int n_words) {
   int at = r->matrix.n + 1;
   const char *text = at < n_words ? r->words[at] : NULL;

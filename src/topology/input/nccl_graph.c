@@ -45,7 +45,7 @@ static int find_id(const struct copse_nccl_graph *graph, const char *id) {
                               offsetof(struct copse_nccl_node, id));
 }
 
-/* Numbers the nodes that want one id. Counts on from the last number given: linear time. */
+/* Numbers the nodes that share one id. Counts on from the last number given: linear time. */
 static copse_status make_id(struct copse_nccl_graph *graph, const char *wish, const char **out,
                             struct copse_err *err) {
   char *id = copse_arena_strdup(&graph->arena, wish);

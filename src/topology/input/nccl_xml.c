@@ -588,7 +588,7 @@ static void say(struct reader *r, const struct remark *remark, const char *key, 
 
 static void say_remarks(struct reader *r) {
   say(r, &r->slower, "link_speed",
-      "NCCL takes it for Gen3, half or less; it knows \"16 GT/s\" and \"16.0 GT/s PCIe\"");
+      "NCCL takes it for Gen3, half or less; it reads \"16 GT/s\" and \"16.0 GT/s PCIe\"");
   say(r, &r->speedless, "link_speed", "no speed that is known; Gen3 is assumed, as in NCCL");
   say(r, &r->portless, "speed", "a port of unknown speed; 10 Gb/s are assumed, as in NCCL");
 }

@@ -198,7 +198,7 @@ static void check_faults(const char *folder) {
     OK(init_comm(&comm, MPI_COMM_WORLD));
     OK(copse_comm_load_plans(comm, folder, &loaded));
     OK(copse_comm_set_timeout(comm, 3));
-    /* reasons overtake: one that still waits for the others' plans would hear of it there */
+    /* reasons overtake: one that still waits for the others' plans would see it there */
     MPI_Barrier(MPI_COMM_WORLD);
     if (guilty && fault == 1) sleep(7); /* a slow rank: elsewhere for too long */
     if (guilty && fault == 2) OK(copse_comm_abort(comm));

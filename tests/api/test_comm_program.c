@@ -17,16 +17,14 @@ static const char four[] =
     "\"bandwidth\":10},{\"src\":\"c\",\"dst\":\"d\",\"bandwidth\":10},{\"src\":\"d\",\"dst\":\"a\","
     "\"bandwidth\":10}]}";
 
-/* This program's own build: "build", with the flags that its library needs. */
-static const char *folder = "build", *flags = "";
+/* This program's own build, the folder of $COPSE_BIN, with the flags that its library needs. */
+static char folder[512] = "build";
+static const char *flags = "";
 
 static void find_build(void) {
-  const char *bin = getenv("COPSE_BIN");
-  if (!bin) return;
-  if (strncmp(bin, "build/asan/", 11) == 0) {
-    folder = "build/asan";
-    flags = "-fsanitize=address,undefined";
-  }
+  const char *bin = getenv("COPSE_BIN"), *end = bin ? strrchr(bin, '/') : NULL;
+  if (end) snprintf(folder, sizeof folder, "%.*s", (int)(end - bin), bin);
+  if (strstr(folder, "build/asan")) flags = "-fsanitize=address,undefined";
 }
 
 static int shell(const char *command) {
@@ -35,11 +33,11 @@ static int shell(const char *command) {
 }
 
 START_TEST(four_threads_sum_through_the_shared_library) {
-  char dir[] = "/tmp/copse-program-XXXXXX", command[1024];
+  char dir[] = "/tmp/copse-program-XXXXXX", command[2048];
   ck_assert_ptr_nonnull(mkdtemp(dir));
   snprintf(command, sizeof command,
            "cc -std=c11 -Wall -Wextra -Werror %s -pthread -Iinclude tests/api/comm_program.c "
-           "-o %s/program -L%s -lcopse -Wl,-rpath,\"$PWD/%s\"",
+           "-o %s/program -L%s -lcopse -Wl,-rpath,\"$(cd %s && pwd)\"",
            flags, dir, folder, folder);
   ck_assert_int_eq(shell(command), 0);
   snprintf(command, sizeof command, "%s/four.json", dir);

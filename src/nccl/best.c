@@ -16,18 +16,7 @@
 #include <string.h>
 
 #include "base/text.h"
-
-/*
- * A channel is a thread block or two on each GPU, and takes about this much, GB/s, or a 16th of
- * all: NCCL's own search gives 12 channels of 20 on eight A100, 12 of 30 on H100, 16 of 45 on B200.
- * More than 16 are only for rings that are no good with fewer: NCCL up to 2.24 reads no more.
- */
-#define CHANNEL_GBPS 20
-#define CHANNELS 16
-/* Chains may lose this part for fewer channels; rings nothing. Where orders are not searched in
- * full neither is searched further when it is as near to its bound, which may not be reached at
- * all. */
-#define CHAIN_PART 64
+#include "nccl/policy.h"
 
 /* A kind of channels, solved. */
 struct solved {

@@ -293,7 +293,7 @@ static bool choose_parent(struct copse_exchange_search *s, int transfer, struct 
     if (h < 0 || h == t->parent[rank] || draw(s, 3) == 0 || is_below(t, i, rank)) continue;
     int p = t->place_of[i];
     double then = p == 0 || t->reduce ? 0 : s->now.arrival[base + p];
-    then += s->hops[h].latency_us * (1 + 0.3 * draw(s, 4));
+    then += s->hops[h].latency_us * (1 + HOP_SPREAD * draw(s, 4));
     if (t->reduce) then -= p == 0 ? 1e9 : s->now.asked[base + p];
     if (then >= best) continue;
     best = then;
@@ -650,7 +650,7 @@ static void keep_best(struct copse_exchange_search *s) {
 /* From the best, until the time is over or nothing has come of many trials. */
 static copse_status improve(struct copse_exchange_search *s, double end) {
   double window = LATE_PIECES * mean_taken(s), begin = s->work;
-  int64_t tried = 0, last = 0, patience = 2000 + 30 * (int64_t)s->n_trees * s->n;
+  int64_t tried = 0, last = 0, most = MOST_VAIN_MOVES((int64_t)s->n_trees * s->n);
   double heat = HEAT;
   s->soft = INFINITY;
   COPSE_DO(simulate(s, INFINITY));
@@ -658,7 +658,7 @@ static copse_status improve(struct copse_exchange_search *s, double end) {
   if (!(s->now.us > s->least)) keep_best(s);
   s->soft = s->now.us - window;
   count_late(s);
-  while (s->least > s->x->enough_us && tried - last < patience) {
+  while (s->least > s->x->enough_us && tried - last < most) {
     struct move m;
     int hop = -1;
     if (s->work >= end) break;

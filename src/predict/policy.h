@@ -212,6 +212,24 @@
 /* How often trees are grown before exchange begins with the fastest: of 100 that grow on a 3x4x5
  * torus 70 come in ten rounds, which are the fewest, the others in eleven. */
 #define GROWN_TIMES 8
+/* Moves without a gain after which exchange ends. Round numbers, not measured. */
+#define MOST_VAIN_MOVES(transfers) (2000 + 30 * (int64_t)(transfers))
+/* A new parent is drawn as if a hop took longer by up to three times this. Not measured. */
+#define HOP_SPREAD 0.3
+
+/* Chunks of a transfer, at most; and how near to the best a variant must be for numbers of chunks
+ * beside its best one to be tried. Round numbers, not measured. */
+#define MOST_CHUNKS 512
+#define BESIDE_REACH 1.05
+/* Copies that trees, or ways of an all-to-all, are cut into: 1, 2, 4 .. 16; trees no finer once
+ * that takes this many times as long as the best. Copies of mixtures, in steps of 4; and how near
+ * to the best one must be to be exchanged. Round numbers, not measured. */
+#define MOST_COPIES 16
+#define COPIES_REACH 1.2
+#define MIXED_COPIES 64
+#define MIXTURE_REACH 1.1
+/* Searches of an all-to-all's paths, each for as long, from another seed. A round number. */
+#define PATH_SEARCHES 16
 
 /* What the exchange keeps in tables: ranks, links of a path, images under symmetries. */
 #define MOST_RANKS 1024

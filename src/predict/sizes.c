@@ -180,7 +180,7 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
                                struct variant *v, double end) {
   int64_t room = MAX_STEPS / (int64_t)(prediction->dag.n_ints + 1);
   double largest = largest_transfer(v) * s->question->bytes;
-  int most = (int)fmax(1, fmin(fmin(512, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
+  int most = (int)fmax(1, fmin(fmin(MOST_CHUNKS, largest / COPSE_LEAST_CHUNK_BYTES), (double)room));
   double us;
   for (int c = 1; c <= most; c *= 2) {
     COPSE_DO(time_in_chunks(s, prediction, v, c, 0, 1 + CHUNKS_WORSE, &us));
@@ -189,8 +189,8 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
   }
   int around = v->chunks;
   if (v->us < FEW_SLOTS_REACH * s->best.us) COPSE_DO(try_few_slots(s, prediction, v, most, end));
-  if (around == 0 || v->fifo > 0 || v->us >= 1.05 * s->best.us || !has_turn(s, v) || s->work >= end)
-    return COPSE_OK;
+  if (around == 0 || v->fifo > 0 || v->us >= BESIDE_REACH * s->best.us) return COPSE_OK;
+  if (!has_turn(s, v) || s->work >= end) return COPSE_OK;
   if (around % 4 == 0) COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 4, 0, 1, &us));
   if (around * 3 / 2 <= most && around % 2 == 0)
     COPSE_DO(time_in_chunks(s, prediction, v, around * 3 / 2, 0, 1, &us));
@@ -375,19 +375,19 @@ static copse_status consider_all(struct search *s, struct variant *v) {
   double end = s->work + s->question->work * FOREST_PART;
   if (v->of->collective == COPSE_ALLTOALL) {
     COPSE_DO(consider_flows(s, v, false, 1));
-    for (int copies = 1; copies <= 16 && has_time(s) && s->work < end; copies *= 2)
+    for (int copies = 1; copies <= MOST_COPIES && has_time(s) && s->work < end; copies *= 2)
       COPSE_DO(consider_flows(s, v, true, copies));
     return COPSE_OK;
   }
   COPSE_DO(consider(s, v));
   if (copse_schedule_doubles(v->of)) return COPSE_OK;
-  for (int copies = 1; copies <= 16; copies *= 2) {
+  for (int copies = 1; copies <= MOST_COPIES; copies *= 2) {
     struct variant sorted;
     if (!has_time(s) || s->work > end) break;
     if ((int64_t)v->n_trees * copies * (s->topology->n_ranks - 1) > MAX_STEPS / 16) break;
     COPSE_DO(far_trees_first(s, v, copies, &sorted));
     COPSE_DO(consider(s, &sorted));
-    if (sorted.us > 1.2 * s->best.us) break;
+    if (sorted.us > COPIES_REACH * s->best.us) break;
   }
   return COPSE_OK;
 }
@@ -541,8 +541,8 @@ static copse_status mix(struct search *s, const struct variant *one, const struc
     mixed.trees = trees;
     snprintf(mixed.name, sizeof mixed.name, "%.*s and %.*s", (int)strcspn(one->name, ","),
              one->name, (int)strcspn(other->name, ","), other->name);
-    for (int copies = 1; copies <= 64 && mixed.n_trees * copies <= MOST_MIXED; copies *= 4) {
-      COPSE_DO(far_trees_first(s, &mixed, copies, &sorted));
+    for (int c = 1; c <= MIXED_COPIES && mixed.n_trees * c <= MOST_MIXED; c *= 4) {
+      COPSE_DO(far_trees_first(s, &mixed, c, &sorted));
       COPSE_DO(consider(s, &sorted));
       if (sorted.us < best->us) *best = sorted;
     }
@@ -558,7 +558,7 @@ static copse_status add_mixtures(struct search *s, struct variant *starts, int *
     s->most_work = s->work + (most - s->work) * FOREST_PART;
     COPSE_DO(mix(s, &starts[0], &starts[i], &starts[*n]));
     s->most_work = most;
-    if (starts[*n].us < 1.1 * s->best.us) ++*n;
+    if (starts[*n].us < MIXTURE_REACH * s->best.us) ++*n;
   }
   return COPSE_OK;
 }
@@ -631,8 +631,8 @@ static copse_status try_far_first(struct search *s) {
 /* An alltoall: the best, in ever more pieces, each for as long; every other time from paths
  * of its own. */
 static copse_status exchange_paths(struct search *s) {
-  double part = (s->question->work - s->work) / 16;
-  for (int pieces = 1, seed = 1; seed <= 16 && has_time(s); seed++) {
+  double part = (s->question->work - s->work) / PATH_SEARCHES;
+  for (int pieces = 1, seed = 1; seed <= PATH_SEARCHES && has_time(s); seed++) {
     struct variant v = s->best;
     const struct copse_exchange_paths x = {.topology = s->topology,
                                            .routes = s->predict.routes,

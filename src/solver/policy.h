@@ -192,6 +192,8 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
  * others may be fuller. Measured on all-to-alls of 256 and 1,024 ranks by demand. */
 #define COPSE_LP_MIXTURE_ROWS 64
 #define COPSE_LP_MIXTURE_SLACK 1e-10
+/* Halvings of the distance to the fullest row, for few rows above the cut. Not measured. */
+#define COPSE_LP_MIXTURE_HALVINGS 20
 
 /* Steps of an integer programme's relaxation. */
 #define COPSE_LP_INTEGER_STEPS 100000
@@ -268,6 +270,16 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* A column of less weight in the master is noise of the simplex method, not part of a solution; an
  * orbit is full where less than this part of its capacity is left. */
 #define COPSE_LEAST_WEIGHT 1e-9
+/* What rounding leaves of a double's 1e-16: the least tolerance; by how much a path must be shorter
+ * to join, relative; and what counts as a shorter time. Not measured. */
+#define COPSE_LEAST_TOLERANCE 1e-11
+#define COPSE_PATH_GAIN 1e-9
+#define COPSE_ROUND_GAIN 1e-12
+/* Common denominators looked for among prices and among weights, and how near all values must be
+ * to their multiples. Not measured. */
+#define COPSE_PRICE_DENOMINATOR 1000000
+#define COPSE_WEIGHT_DENOMINATOR 10000000
+#define COPSE_NEAR 1e-6
 #define COPSE_FULL_SLACK 1e-8
 
 /* Ways for all pairs (paths.c), where the master is large: trees of each source; parts of a pair of
@@ -307,6 +319,19 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_PLACE_BOUND_ROUNDS 1500
 #define COPSE_PLACE_BOUND_WORK ((int64_t)3000000000)
 #define COPSE_PLACE_WEIGHT_BITS 30
+/* Of the ascent to the bound: the first step; the step's part that is left where so many steps in
+ * turn gain nothing, counted anew after a gain of this part; the step that is too small to go on;
+ * and rounds at least, whatever the work. Not measured. */
+#define COPSE_PLACE_FIRST_STEP 4
+#define COPSE_PLACE_STEP_PART 0.6
+#define COPSE_PLACE_VAIN_STEPS 15
+#define COPSE_PLACE_STEP_GAIN 1e-5
+#define COPSE_PLACE_LEAST_STEP 1e-3
+#define COPSE_PLACE_LEAST_ROUNDS 30
+/* Logarithms of weights, from the largest: smaller ones are raised to the first, and count as
+ * weight 0 below the second. Not measured. */
+#define COPSE_PLACE_LEAST_LOG (-40)
+#define COPSE_PLACE_LOG_OF_NOTHING (-20)
 
 /* Branch and cut (bound.c): beyond these it would not get far in the time that anybody waits. */
 #define COPSE_PLACE_MAX_BINARIES 1200

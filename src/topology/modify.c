@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "topology/policy.h"
 #include "topology/words.h"
 
 /* A topology that is to be changed and copied. */
@@ -354,8 +355,6 @@ static copse_status balance_once(const struct copse_topology *t, struct copse_q 
   }
   return COPSE_OK;
 }
-
-#define BALANCE_PASSES 64
 
 copse_status copse_topology_balance(const struct copse_topology *topology,
                                     struct copse_topology **out, struct copse_err *err) {

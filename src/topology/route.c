@@ -11,14 +11,7 @@
 
 #include "base/graph.h"
 #include "base/memory.h"
-
-/* Routes: the first pass goes pair by pair, the others route each pair anew among all the rest. */
-#define ROUTE_PASSES 4
-
-/* Equally good routes that a pair's messages of a plan are spread over: hosts of today have up to
- * four NICs for a GPU. */
-#define ROUTE_WAYS 4
-#define SPREAD_PASSES 2
+#include "topology/policy.h"
 
 /* ---- hosts ----------------------------------------------------------------------------- */
 

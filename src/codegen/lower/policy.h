@@ -40,3 +40,10 @@
 /* Ranks times stages times pieces, and ranks times trees, of an allreduce in stages: room for one
  * stage of 255 ranks in 256 parts eight times over, in 1 GB of memory. */
 #define COPSE_POLICY_MOST_STAGES (1u << 27)
+
+/* MSCCL's executors serve only counts that are multiples of the chunks; usual counts are of powers
+ * of two, which may add so much more for that. Chunks of a block, at most, and candidates. Round
+ * numbers, not measured. */
+#define COPSE_POLICY_USUAL_SIZES_WORTH 0.01
+#define COPSE_POLICY_MOST_ROUNDED 1024
+#define COPSE_POLICY_MOST_CANDIDATES 64

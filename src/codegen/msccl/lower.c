@@ -23,6 +23,7 @@
 #include "base/memory.h"
 #include "base/types.h"
 #include "base/text.h"
+#include "codegen/lower/policy.h"
 #include "codegen/msccl/program.h"
 
 struct job {
@@ -322,12 +323,8 @@ struct candidate {
   double more;
 };
 
-/* The executors serve only counts that are multiples of the chunks; usual ones are of powers of
- * two, which may add so much more for that. */
-#define USUAL_SIZES_WORTH 0.01
-
 static double price(const struct candidate *c) {
-  return c->more + (c->block & (c->block - 1) ? USUAL_SIZES_WORTH : 0);
+  return c->more + (c->block & (c->block - 1) ? COPSE_POLICY_USUAL_SIZES_WORTH : 0);
 }
 
 COPSE_ORDER(less_first, struct candidate,
@@ -335,13 +332,12 @@ COPSE_ORDER(less_first, struct candidate,
 
 /* Powers of two, which serve the usual sizes, and multiples of them that odd numbers of ranks and
  * trees ask for. */
-enum { MOST_ROUNDED = 1024, MOST_CANDIDATES = 64 };
 static int list_candidates(const struct job *job, struct candidate *to) {
   const int factors[] = {1, 3, 5, 7, job->schedule->n_ranks};
   int n = 0, most = COPSE_MSCCL_MAX_CHUNKS / job->cut.blocks;
-  if (most > MOST_ROUNDED) most = MOST_ROUNDED;
+  if (most > COPSE_POLICY_MOST_ROUNDED) most = COPSE_POLICY_MOST_ROUNDED;
   for (size_t f = 0; f < sizeof factors / sizeof *factors; f++)
-    for (int block = factors[f]; block <= most && n < MOST_CANDIDATES; block *= 2) {
+    for (int block = factors[f]; block <= most && n < COPSE_POLICY_MOST_CANDIDATES; block *= 2) {
       bool known = false;
       for (int i = 0; i < n; i++) known = known || to[i].block == block;
       if (!known) to[n++] = (struct candidate){.block = block};
@@ -374,7 +370,7 @@ static copse_status list_rounded(struct job *job, struct candidate *list, int *n
  * *m, the closest miss, where none does. */
 static copse_status round_shares(struct job *job, struct copse_msccl_program *p,
                                  struct copse_msccl_misfit *m, struct copse_err *err) {
-  struct candidate list[2 * MOST_CANDIDATES];
+  struct candidate list[2 * COPSE_POLICY_MOST_CANDIDATES];
   struct copse_msccl_misfit miss;
   int n;
   *m = (struct copse_msccl_misfit){0};
@@ -600,7 +596,7 @@ copse_status copse_msccl_least_blocks(const struct copse_schedule *schedule,
                                       const struct copse_msccl_options *options, int most,
                                       int *least_blocks, struct copse_err *err) {
   COPSE_AT_END(end_job) struct job job = {.schedule = schedule, .options = *options};
-  struct candidate list[2 * MOST_CANDIDATES];
+  struct candidate list[2 * COPSE_POLICY_MOST_CANDIDATES];
   int n = 0;
   *least_blocks = 0;
   struct copse_err why = COPSE_ERR_INIT;

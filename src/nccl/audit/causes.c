@@ -12,10 +12,8 @@
 #include "base/text.h"
 #include "base/types.h"
 #include "nccl/audit/audit.h"
+#include "nccl/policy.h"
 #include "nccl/tune/order.h"
-
-/* A gap below this is a step of speeds or a rounding, not worth a line. */
-#define WORTH 0.03
 
 struct causes {
   const struct copse_audit_input *in;
@@ -115,7 +113,7 @@ static copse_status find_stated_below(struct causes *c) {
   if (!(c->row->stated > 0)) return COPSE_OK;
   if (ring && g->n_channels == 1 && c->ring_stated < 0.5 * c->ring_links)
     return find_last_resort(c);
-  if (share_of(c, lost) < WORTH) return COPSE_OK;
+  if (share_of(c, lost) < GAP_WORTH) return COPSE_OK;
   return copse_audit_add(
       c->audit, COPSE_STEP_STATED, share_of(c, lost),
       say(c, "the %s is rated below what its links allow", name),
@@ -138,8 +136,6 @@ struct reach {
   bool tuned_to_trees; /* the tuner's table has trees for long messages with the best graphs */
 };
 
-#define LONG_MESSAGE (UINT64_C(1) << 30)
-
 /* What the best rings and chains reach on all links: they are found for hosts whose NICs alone
  * limit them, and the network between hosts may be narrower. */
 static copse_status judge_best(const struct causes *c, struct reach *r) {
@@ -157,7 +153,7 @@ static copse_status judge_best(const struct causes *c, struct reach *r) {
   int algorithm, protocol;
   COPSE_DO(copse_nccl_judge_model(&judge, true, &model, c->err));
   r->tuned_to_trees =
-      copse_nccl_choose(&model, COPSE_TUNER_ALLREDUCE, LONG_MESSAGE, &algorithm, &protocol) &&
+      copse_nccl_choose(&model, COPSE_TUNER_ALLREDUCE, MODEL_BYTES, &algorithm, &protocol) &&
       algorithm == COPSE_TUNER_TREE;
   return COPSE_OK;
 }
@@ -231,7 +227,8 @@ static copse_status find_nvls_above(struct causes *c, const struct reach *r, con
           "a log with NCCL_DEBUG_SUBSYS=INIT,TUNING, which says whether %s runs; where it can't "
           "(no fabric manager, NCCL_NVLS_ENABLE=0) %s%s",
           nvls,
-          r->chain >= trees * (1 - WORTH) ? "" : say(c, "the graph file of %s with ", c->in->tune),
+          r->chain >= trees * (1 - GAP_WORTH) ? ""
+                                              : say(c, "the graph file of %s with ", c->in->tune),
           trees_variable(c)),
       c->err);
 }
@@ -241,7 +238,7 @@ static copse_status find_better_trees(struct causes *c, const struct reach *r, c
   const char *rings = isfinite(r->rings_bound)
                           ? say(c, "; no rings have more than %.4g here (proved)", r->rings_bound)
                           : "";
-  const char *own = r->chain > c->ring_links * (1 + WORTH)
+  const char *own = r->chain > c->ring_links * (1 + GAP_WORTH)
                         ? say(c,
                               "NCCL's own chains (graph 1) put %.4g GB on it, and their links "
                               "allow %.4g",
@@ -255,7 +252,7 @@ static copse_status find_better_trees(struct causes *c, const struct reach *r, c
           rings ? rings : ""),
       r->tuned_to_trees
           ? say(c, "%s, or the table that %s writes; measure both", trees_variable(c), c->in->tune)
-      : r->chain >= trees * (1 - WORTH)
+      : r->chain >= trees * (1 - GAP_WORTH)
           ? say(c,
                 "%s, and measure both: NCCL's model, which takes a part off trees, has the ring "
                 "as fast",
@@ -288,18 +285,18 @@ static copse_status find_limit(struct causes *c) {
   struct reach r;
   int link = c->verdict.link;
   bool ring = c->row->algorithm == COPSE_NCCL_RING;
-  if (link < 0 || share_of(c, c->row->bound - c->links) < WORTH) return COPSE_OK;
-  if (c->row->measured > c->links * (1 + WORTH)) return COPSE_OK; /* it is no limit */
+  if (link < 0 || share_of(c, c->row->bound - c->links) < GAP_WORTH) return COPSE_OK;
+  if (c->row->measured > c->links * (1 + GAP_WORTH)) return COPSE_OK; /* it is no limit */
   const char *where = link_text(c, link);
   if (!where) return copse_fail_nomem(c->err);
   COPSE_DO(find_reach(c, &r));
   double trees = fmax(r.chain, r.chains), found = fmax(c->links, fmax(r.rings, trees));
-  if (share_of(c, r.rings - c->links) >= WORTH) COPSE_DO(find_better_rings(c, &r));
-  if (!ring && share_of(c, r.chains - c->links) >= WORTH) COPSE_DO(find_better_chains(c, &r));
-  if (ring && trees > fmax(c->ring_links, r.rings) * (1 + WORTH))
+  if (share_of(c, r.rings - c->links) >= GAP_WORTH) COPSE_DO(find_better_rings(c, &r));
+  if (!ring && share_of(c, r.chains - c->links) >= GAP_WORTH) COPSE_DO(find_better_chains(c, &r));
+  if (ring && trees > fmax(c->ring_links, r.rings) * (1 + GAP_WORTH))
     COPSE_DO(copse_nccl_judge_prefers_nvls(c->in->judge) ? find_nvls_above(c, &r, where, trees)
                                                          : find_better_trees(c, &r, where, trees));
-  if (share_of(c, c->row->bound - found) < WORTH || !isfinite(r.rings_bound)) return COPSE_OK;
+  if (share_of(c, c->row->bound - found) < GAP_WORTH || !isfinite(r.rings_bound)) return COPSE_OK;
   return copse_audit_add(
       c->audit, COPSE_STEP_BOUND, share_of(c, c->row->bound - found),
       "what no rings or chains of NCCL's can reach",
@@ -331,7 +328,7 @@ static copse_status find_idle_links(struct causes *c) {
     if (first < 0) first = i;
   }
   double share = fmin(1 - carried / capacity, share_of(c, room(c)));
-  if (n == 0 || !(share >= WORTH)) return COPSE_OK;
+  if (n == 0 || !(share >= GAP_WORTH)) return COPSE_OK;
   const char *unused =
       idle > 0 ? say(c, "; %d of %d carry nothing, such as %s", idle, n, link_text(c, first)) : "";
   return copse_audit_add(
@@ -365,7 +362,7 @@ static copse_status find_idle_nics(struct causes *c) {
     idle++;
   }
   double gap = share_of(c, room(c));
-  if (idle == 0 || gap < WORTH) return COPSE_OK;
+  if (idle == 0 || gap < GAP_WORTH) return COPSE_OK;
   return copse_audit_add(
       c->audit, COPSE_STEP_LINKS, fmin((double)idle / m->n_ports, gap), "NICs without work",
       say(c, "%d of %d NICs carry nothing in NCCL's rings: %s%s", idle, m->n_ports,
@@ -431,7 +428,7 @@ static copse_status find_far_nics(struct causes *c) {
       COPSE_DO(look_at_end(c, r, s->send_port, true, &far));
       COPSE_DO(look_at_end(c, r, s->receive_port, false, &far));
     }
-  if (far.n == 0 || share_of(c, room(c)) < WORTH) return COPSE_OK;
+  if (far.n == 0 || share_of(c, room(c)) < GAP_WORTH) return COPSE_OK;
   double lost = fmax(c->ring_stated - c->ring_links, 0);
   const char *stated = lost > 0 ? say(c, "; NCCL states %.4g GB/s, the links allow %.4g",
                                       c->ring_stated, c->ring_links)

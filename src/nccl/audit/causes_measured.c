@@ -11,10 +11,7 @@
 #include "base/text.h"
 #include "base/types.h"
 #include "nccl/audit/audit.h"
-
-#define FEW_CHANNELS 4
-#define NEAR 0.9 /* what is within a tenth of a limit has reached it */
-#define SLOW 0.8 /* of its like: a slow pair, a bad choice for a size */
+#include "nccl/policy.h"
 
 struct measured {
   const struct copse_audit_input *in;
@@ -84,7 +81,7 @@ static copse_status find_wrong(struct measured *m) {
 static copse_status find_faster_link(struct measured *m) {
   const struct copse_topology *t = m->in->topology;
   int link = m->ring.link;
-  if (link < 0 || !(m->row->measured > m->best_links * (1 + 1 - NEAR))) return COPSE_OK;
+  if (link < 0 || !(m->row->measured > m->best_links * (1 + 1 - AT_LIMIT))) return COPSE_OK;
   bool socket = strcmp(t->nodes[t->links[link].src].type, "cpu") == 0 &&
                 strcmp(t->nodes[t->links[link].dst].type, "cpu") == 0;
   double needed = copse_q_to_double(m->ring.load[link]) * m->row->measured /
@@ -126,7 +123,8 @@ static copse_status find_few_channels(struct measured *m) {
                                                             : m->in->judge->joined.n_channels;
   int link;
   double limit = without_sockets(m, &link);
-  if (channels > FEW_CHANNELS || link < 0 || !(m->row->measured < NEAR * limit)) return COPSE_OK;
+  if (channels > FEW_CHANNELS || link < 0 || !(m->row->measured < AT_LIMIT * limit))
+    return COPSE_OK;
   return copse_audit_add(
       m->audit, COPSE_STEP_OWN, share_of(m, limit - m->row->measured), "few channels",
       say(m,
@@ -267,7 +265,7 @@ static copse_status find_groups(struct measured *m) {
     if (same && o->n_ranks > most) most = o->n_ranks;
   }
   if (shared == 0) return COPSE_OK;
-  double share = has_cause(m) || m->row->measured >= NEAR * m->row->nccl ? 0 : lost(m);
+  double share = has_cause(m) || m->row->measured >= AT_LIMIT * m->row->nccl ? 0 : lost(m);
   const char *loss = share > 0 ? say(m, "; %.4g GB/s were measured, %.4g less than could be",
                                      m->row->measured, share * m->row->bound)
                                : "";
@@ -560,11 +558,9 @@ static copse_status find_flights(struct measured *m) {
 
 /* ---- what is left ---------------------------------------------------------------------------- */
 
-#define LONG_MESSAGE (INT64_C(64) << 20)
-
 /* What to do about a loss that nothing explains: what was not given first. */
 static const char *next_step(const struct measured *m, const struct copse_audit_row *row) {
-  if (row->bytes < LONG_MESSAGE)
+  if (row->bytes < MEASURED_BYTES)
     return "measure longer messages (nccl-tests with -e 8G): bandwidth of short ones is latency";
   if (!m->in->log)
     return "run it with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,TUNING,NET and give its "
@@ -580,7 +576,7 @@ static copse_status find_unexplained(struct measured *m) {
   const struct copse_audit_row *worst = NULL;
   for (int i = 0; i < m->audit->n_rows; i++) {
     const struct copse_audit_row *row = &m->audit->rows[i];
-    if (!(row->measured < NEAR * row->nccl)) continue;
+    if (!(row->measured < AT_LIMIT * row->nccl)) continue;
     if (!worst || row->measured / row->nccl < worst->measured / worst->nccl) worst = row;
   }
   if (!worst || has_cause(m)) return COPSE_OK;

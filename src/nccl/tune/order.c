@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "base/graph.h"
-
-#define MAX_ROUNDS 20 /* of 2-opt; on tori of 64 hosts 3 are enough */
+#include "nccl/policy.h"
 
 struct tour {
   const struct copse_nccl_machine *m;
@@ -110,7 +109,7 @@ copse_status copse_nccl_order_hosts(const struct copse_nccl_machine *machine,
   if (!are_joined(&t, &out->matters) || !out->matters) return COPSE_OK;
   out->given = length(&t, out->hosts);
   go_to_nearest(&t, out->hosts);
-  for (int round = 0; round < MAX_ROUNDS && turn_parts(&t, out->hosts); round++) continue;
+  for (int round = 0; round < MOST_ORDER_ROUNDS && turn_parts(&t, out->hosts); round++) continue;
   out->best = length(&t, out->hosts);
   if (out->best < out->given) return COPSE_OK;
   for (int h = 0; h < t.n; h++) out->hosts[h] = h;

@@ -255,7 +255,7 @@ static copse_status price_columns(struct search *s, const double *price, double 
     COPSE_DO(find_tree(s, b, out));
     cost += tree_cost(s, price);
     double own = tree_cost(s, s->price), share = s->share_price[b];
-    if (s->n_rounds > 0 && own >= share - 1e-9 * fabs(share)) continue;
+    if (s->n_rounds > 0 && own >= share - COPSE_PATH_GAIN * fabs(share)) continue;
     COPSE_DO(keep_tree(s, b));
     ++*improving;
   }
@@ -301,7 +301,7 @@ static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
   int stalled = 0, improving;
   double bound;
   double *smoothed;
-  if (tolerance < 1e-11) tolerance = 1e-11;
+  tolerance = fmax(tolerance, COPSE_LEAST_TOLERANCE);
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_orbits, smoothed, s->err));
   for (int o = 0; o < s->n_orbits; o++) s->best_price[o] = 1 / (double)s->orbit_capacity[o];
   COPSE_DO(estimate_unit(s, s->best_price, out));
@@ -317,7 +317,7 @@ static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
     if (s->stuck) break;
     if (s->time <= s->best_bound * (1 + tolerance)) break;
     /* neither side moves: degenerate steps, and rounding noise at the optimum */
-    stalled = s->time < last_time * (1 - 1e-12) ? 0 : stalled + 1;
+    stalled = s->time < last_time * (1 - COPSE_ROUND_GAIN) ? 0 : stalled + 1;
     if (stalled > COPSE_STALLED_ROUNDS) break;
     /* of a large master, where T hardly falls, its own prices may prove it */
     double own = large && s->time > last_time * (1 - tolerance / 8) ? 1 : 0.5;
@@ -542,7 +542,7 @@ static copse_status try_prices(struct search *s, const double *price,
   }
   if (most <= 0) return COPSE_OK;
   for (int o = 0; o < s->n_orbits; o++) values[o] /= most;
-  int64_t q = copse_common_denominator(values, s->n_orbits, 1000000, 1e-6);
+  int64_t q = copse_common_denominator(values, s->n_orbits, COPSE_PRICE_DENOMINATOR, COPSE_NEAR);
   if (q > 0) {
     grid_lengths(s, price, most, q, lengths);
     take_better(s, lengths, out);
@@ -720,7 +720,7 @@ static copse_status try_visible(struct search *s, int64_t *weights, struct copse
   COPSE_DO(COPSE_ARRAY(&s->arena, s->n_columns, values, s->err));
   for (size_t c = 0; c < s->n_columns; c++)
     if (s->columns[c].weight >= COPSE_LEAST_WEIGHT) values[n++] = s->columns[c].weight;
-  int64_t whole = copse_common_denominator(values, n, 10000000, 1e-6);
+  int64_t whole = copse_common_denominator(values, n, COPSE_WEIGHT_DENOMINATOR, COPSE_NEAR);
   bool exact = whole > 0;
   for (int b = 0; b < s->n_bases && exact; b++) {
     int64_t left = whole;

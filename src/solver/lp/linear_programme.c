@@ -639,7 +639,8 @@ static bool add_full_rows(struct copse_mixture *m, double slack) {
     if (!m->there[o] && m->sum[o] > full) full = m->sum[o];
   m->most = fmax(m->most, full);
   if (full <= cut) return false;
-  for (int i = 0; i < 20 && fuller_than(m, cut) > COPSE_LP_MIXTURE_ROWS + m->n_there / 4; i++)
+  const int few = COPSE_LP_MIXTURE_ROWS + m->n_there / 4;
+  for (int i = 0; i < COPSE_LP_MIXTURE_HALVINGS && fuller_than(m, cut) > few; i++)
     cut = (cut + full) / 2;
   for (int o = 0; o < m->n_rows; o++) {
     if (m->there[o] || m->sum[o] <= cut) continue;

@@ -299,8 +299,8 @@ static void normalise(struct ascent *a, size_t cell) {
   for (size_t i = 1; i < a->n_rows; i++)
     if (logs[i] > most) most = logs[i];
   for (size_t i = 0; i < a->n_rows; i++) {
-    logs[i] = logs[i] - most < -40 ? -40 : logs[i] - most;
-    weights[i] = logs[i] < -20 ? 0 : exp(logs[i]);
+    logs[i] = fmax(logs[i] - most, COPSE_PLACE_LEAST_LOG);
+    weights[i] = logs[i] < COPSE_PLACE_LOG_OF_NOTHING ? 0 : exp(logs[i]);
     sum += weights[i];
   }
   for (size_t i = 0; i < a->n_rows; i++) weights[i] /= sum;
@@ -310,14 +310,14 @@ static void normalise(struct ascent *a, size_t cell) {
 static void ascend(struct ascent *a) {
   size_t all = a->n_cells * a->n_rows;
   if (a->value > a->best_value) {
-    if (a->value > a->best_value * (1 + 1e-5)) a->idle = 0;
+    if (a->value > a->best_value * (1 + COPSE_PLACE_STEP_GAIN)) a->idle = 0;
     a->best_value = a->value;
     memcpy(a->best_weights, a->weights, all * sizeof *a->weights);
     memcpy(a->best_logs, a->logs, all * sizeof *a->logs);
     memcpy(a->best_prices, a->assign.prices, a->m->n_ranks * sizeof *a->best_prices);
-  } else if (++a->idle > 15) {
+  } else if (++a->idle > COPSE_PLACE_VAIN_STEPS) {
     a->idle = 0;
-    a->rate *= 0.6;
+    a->rate *= COPSE_PLACE_STEP_PART;
     memcpy(a->logs, a->best_logs, all * sizeof *a->logs);
   }
   for (size_t c = 0; c < a->n_cells; c++) {
@@ -346,7 +346,7 @@ static copse_status ascent_new(struct ascent *a, const struct copse_placement *b
   copse_place_loads(m, best->rank_of, a->in, a->out, steps, &time);
   for (size_t c = 0; c < a->n_cells; c++) a->scale[c] = steps[c] > 0 ? (double)steps[c] : 1;
   for (size_t c = 0; c < a->n_cells; c++) normalise(a, c);
-  a->rate = 4;
+  a->rate = COPSE_PLACE_FIRST_STEP;
   a->best_value = -1;
   return COPSE_OK;
 }
@@ -432,9 +432,10 @@ static copse_status bound_relaxation(const struct copse_place_model *m, const in
   COPSE_DO(ascent_new(&a, best, &scratch, err));
   int64_t each = (int64_t)(a.n_cells * (m->n_groups + m->n_ranks + 1) * m->n_experts) +
                  (int64_t)(m->n_experts * m->n_ranks * m->n_experts / 4);
-  int64_t rounds = COPSE_PLACE_BOUND_WORK / each < 30 ? 30 : COPSE_PLACE_BOUND_WORK / each;
+  int64_t rounds = COPSE_PLACE_BOUND_WORK / each;
+  if (rounds < COPSE_PLACE_LEAST_ROUNDS) rounds = COPSE_PLACE_LEAST_ROUNDS;
   if (rounds > COPSE_PLACE_BOUND_ROUNDS) rounds = COPSE_PLACE_BOUND_ROUNDS;
-  for (; best->rounds < rounds && a.rate > 1e-3; best->rounds++) {
+  for (; best->rounds < rounds && a.rate > COPSE_PLACE_LEAST_STEP; best->rounds++) {
     copse_progress_report(m->p->progress, "bound", best->rounds, rounds);
     ask_oracle(&a);
     look_at_placement(&a, best);

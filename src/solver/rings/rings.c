@@ -395,7 +395,7 @@ static copse_status search_fractions(struct generation *g, struct copse_err *err
   int64_t least;
   for (int r = 0; r < g->instance->n_rows; r++) g->price[r] /= most;
   int64_t common =
-      copse_common_denominator(g->price, g->instance->n_rows, COPSE_RINGS_DENOMINATOR, 1e-6);
+      copse_common_denominator(g->price, g->instance->n_rows, COPSE_RINGS_DENOMINATOR, COPSE_NEAR);
   return common > 0 ? search(g, (double)common, &least, err) : COPSE_OK;
 }
 

@@ -9,28 +9,8 @@
  */
 #include <string.h>
 
+#include "topology/policy.h"
 #include "topology/symmetry/internal.h"
-
-/* Work in arcs looked at, for generators and again for other automorphisms: this many rounds over
- * all arcs, within bounds; turns by number get a part of it. */
-#define MOST_ROUNDS 256
-#define LEAST_WORK 200000
-#define MOST_WORK 100000000
-#define PART_FOR_TURNS 4
-/* First images of different kinds that are tried for one generator, and other choices after each.
- */
-#define MOST_KINDS 32
-#define MOST_CHOICES 8
-/* Ranks looked at to tell whether all are moved as far. */
-#define SAMPLE 32
-/* Automorphisms that only join orbits, and ranks that seem alike but are not shown to be. */
-#define MOST_OTHERS 64
-#define MOST_FAILED 16
-
-/* Links looked at for the nearest node: all beyond them count as equally far. */
-#define MOST_LOOKED_AT (1 << 15)
-/* A walk looks at so many links in the time in which refinement looks at one. */
-#define LOOKS_PER_WORK 16
 
 /* How a cycle of ranks is closed while its length is free. */
 enum closing { CLOSE_LATE, CLOSE_EARLY };
@@ -425,7 +405,7 @@ static copse_status join_to_others(struct searcher *s, int v, int *left) {
 
 static copse_status find_others(struct searcher *s) {
   const struct copse_topology *t = s->topology;
-  int left = MOST_FAILED;
+  int left = MOST_UNSHOWN;
   copse_refinement_commute_with_none(s->refinement);
   start_again(s);
   s->free_cycles = true;

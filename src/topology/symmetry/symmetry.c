@@ -11,6 +11,7 @@
 
 #include "base/graph.h"
 #include "base/memory.h"
+#include "topology/policy.h"
 #include "topology/symmetry/internal.h"
 
 copse_status copse_topology_is_automorphism(const struct copse_topology *topology, const int *image,
@@ -495,9 +496,6 @@ int copse_refinement_image(const struct copse_refinement *r, int left) {
  *                                  then 0 -> 2  =>  0 -> 2, 1 -> 3   orbits {0 1 2 3}
  */
 
-#define MOST_TRIED 100
-#define MOST_FAILED 24 /* ranks that look alike and are not: few more will be */
-
 struct finder {
   const struct copse_topology *topology;
   const struct copse_node_set *sets;
@@ -597,7 +595,7 @@ static copse_status join_alike(struct finder *f, bool ranks) {
   const int *cell = f->refinement->base.cell;
   for (int w = 0; w < f->n_nodes; w++)
     for (int v = 0; v < w && f->orbit[w] == w; v++) {
-      if (f->n_tried >= MOST_TRIED || f->n_failed >= MOST_FAILED) return COPSE_OK;
+      if (f->n_tried >= MOST_IMAGES_TRIED || f->n_failed >= MOST_IMAGES_FAILED) return COPSE_OK;
       if (cell[v] == cell[w] && (f->topology->nodes[v].rank >= 0) == ranks && f->orbit[v] == v)
         COPSE_DO(try_match(f, v, w));
     }

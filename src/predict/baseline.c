@@ -396,7 +396,7 @@ static const struct {
   copse_status (*make)(struct copse_baseline_work *w);
   bool flows;     /* of an alltoall; else trees */
   bool two_tiers; /* needs hosts */
-} kinds[COPSE_N_BASELINES] = {
+} kinds[COPSE_N_ARRANGEMENTS] = {
     [COPSE_BASELINE_PAIRWISE] = {"pairwise", copse_baseline_pairwise, true, false},
     [COPSE_BASELINE_SPREAD_OUT] = {"spread-out", copse_baseline_spread_out, true, false},
     [COPSE_BASELINE_2DH] = {"2dh", copse_baseline_2dh, true, true},
@@ -404,11 +404,13 @@ static const struct {
     [COPSE_BASELINE_RINGS] = {"best-rings", own_rings, false, false},
     [COPSE_BASELINE_TREE] = {"tree", copse_baseline_tree, false, false},
     [COPSE_BASELINE_DIRECT] = {"direct", copse_baseline_direct, false, false},
+    [COPSE_BASELINE_SCATTER] = {"scatter", copse_baseline_scatter, false, false},
 };
 
 const char *copse_baseline_name(enum copse_baseline kind) { return kinds[kind].name; }
 
 bool copse_baseline_exists(enum copse_baseline kind, copse_collective collective) {
+  if (kind == COPSE_BASELINE_SCATTER) return copse_collective_rooted(collective);
   return kinds[kind].flows == (collective == COPSE_ALLTOALL);
 }
 

@@ -26,6 +26,10 @@
  *                by host, the order of the ranks inside turned on by one each time, so that every
  *                NIC is used
  *   direct       every root to every rank over a shortest path (and back for a reduction)
+ *   scatter      a broadcast's scatter and allgather (van de Geijn 1994; MPICH), a chunk at a time,
+ *                or a reduction backwards: each rank but the root passes its part on to all others.
+ *                Of several hosts the root's own scatter to ranks of their place in all others,
+ * which exchange what came, and all pass on inside the host. Not compared with, only proposed
  *
  * Routes: fewest links, among those the widest bottleneck, among those such that the
  * sum of squared link uses is small (each pair routed once, then three times anew). Between ranks
@@ -51,7 +55,9 @@ enum copse_baseline {
   COPSE_BASELINE_RINGS,
   COPSE_BASELINE_TREE,
   COPSE_BASELINE_DIRECT,
-  COPSE_N_BASELINES
+  COPSE_N_BASELINES,
+  COPSE_BASELINE_SCATTER = COPSE_N_BASELINES, /* of searches alone */
+  COPSE_N_ARRANGEMENTS
 };
 
 /* "pairwise", "spread-out", ... */

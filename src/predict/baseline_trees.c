@@ -268,6 +268,59 @@ copse_status copse_baseline_tree(struct copse_baseline_work *w) {
   return lay_out(w, copse_q_cmp(turned, once) < 0 ? channels : 1, &shape);
 }
 
+/* ---- scattered ------------------------------------------------------------------------- */
+
+/* Within a host: from the rank at a place to those that are not yet in the tree; the root is. */
+static void add_host(const struct copse_baseline_work *w, struct shape *shape, int from, int root) {
+  int host = w->hosts.of_rank[from], first = w->hosts.first[host];
+  int n = w->hosts.first[host + 1] - first;
+  for (int i = 1; i < n; i++) {
+    int rank = w->hosts.members[first + (w->hosts.place[from] + i) % n];
+    if (rank != root) add_link(shape, from, rank);
+  }
+}
+
+/* A tree of the rank `gate` of the root's host and a like one of another host, -1: there is none.
+ */
+static void add_scattered(const struct copse_baseline_work *w, struct shape *shape, int root,
+                          int gate, int other) {
+  int home = w->hosts.of_rank[root], place = w->hosts.place[gate];
+  shape->n = 0;
+  if (gate != root) add_link(shape, root, gate);
+  if (other >= 0) add_link(shape, gate, w->hosts.members[w->hosts.first[other] + place]);
+  for (int i = 1; other >= 0 && i < w->hosts.n_hosts; i++) {
+    int h = (other + i) % w->hosts.n_hosts, first = w->hosts.members[w->hosts.first[other] + place];
+    if (h != home) add_link(shape, first, w->hosts.members[w->hosts.first[h] + place]);
+  }
+  add_host(w, shape, gate, root);
+  for (int i = 0; other >= 0 && i < w->hosts.n_hosts; i++) {
+    int h = (other + i) % w->hosts.n_hosts;
+    if (h != home) add_host(w, shape, w->hosts.members[w->hosts.first[h] + place], root);
+  }
+}
+
+copse_status copse_baseline_scatter(struct copse_baseline_work *w) {
+  const struct copse_hosts *hosts = &w->hosts;
+  struct shape shape = {0};
+  int root = w->options->root, n = w->topology->n_ranks, others = hosts->n_hosts - 1;
+  int home = hosts->of_rank[root], places = hosts->first[home + 1] - hosts->first[home];
+  int n_trees = others > 0 ? places * others : n - 1;
+  if (!hosts->even || n < 2 || n_trees > MOST_TRANSFERS / n)
+    return copse_fail(w->err, COPSE_UNSUPPORTED, "hosts of unlike sizes, or too many ranks");
+  COPSE_DO(start_shape(w, &shape));
+  for (int i = 0; i < places; i++) {
+    int gate = hosts->members[hosts->first[home] + (hosts->place[root] + i) % places];
+    if (others == 0 && gate == root) continue;
+    for (int h = 0; h < hosts->n_hosts; h++) {
+      int other = (home + i + h) % hosts->n_hosts;
+      if (others > 0 && other == home) continue;
+      add_scattered(w, &shape, root, gate, others > 0 ? other : -1);
+      COPSE_DO(grow_phases(w, root, (struct copse_q){1, n_trees}, &shape));
+    }
+  }
+  return COPSE_OK;
+}
+
 /* ---- direct ---------------------------------------------------------------------------- */
 
 copse_status copse_baseline_direct(struct copse_baseline_work *w) {

@@ -717,7 +717,7 @@ static copse_status offer_baselines(struct proposing *g) {
                                               .demand = o->demand,
                                               .like = g->first,
                                               .shared = g->p->shared ? g->p->shared : &own};
-  for (int kind = 0; kind < COPSE_N_BASELINES; kind++) {
+  for (int kind = 0; kind < COPSE_N_ARRANGEMENTS; kind++) {
     const char *name = copse_proposal_name((enum copse_baseline)kind);
     struct copse_err why = COPSE_ERR_INIT;
     struct copse_schedule *schedule;

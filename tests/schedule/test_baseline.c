@@ -1,5 +1,6 @@
 /* Baselines as schedules: verified independently, simulated, and what they are known for. */
 #include "predict/baseline.h"
+#include "predict/propose.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +65,7 @@ static void check_transfers(const struct copse_topology *t, const struct copse_s
 static int check_all(const struct copse_topology *t, const struct copse_baseline_options *options,
                      const char *what) {
   int n = 0;
-  for (int k = 0; k < COPSE_N_BASELINES; k++) {
+  for (int k = 0; k < COPSE_N_ARRANGEMENTS; k++) {
     enum copse_baseline kind = (enum copse_baseline)k;
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_schedule *s = NULL;
@@ -117,7 +118,8 @@ START_TEST(baselines_verify_on_hosts) {
       snprintf(what, sizeof what, "%s, %d hosts of %d", copse_collective_name(all[_i]), hosts,
                gpus);
       /* best rings of several hosts need NICs, which these have none of */
-      ck_assert_int_eq(check_all(t, &options, what), all[_i] == COPSE_ALLTOALL ? 4 : 2);
+      int n = (all[_i] == COPSE_ALLTOALL ? 4 : 2) + copse_collective_rooted(all[_i]);
+      ck_assert_int_eq(check_all(t, &options, what), n);
       copse_topology_free(t);
     }
   }
@@ -136,7 +138,7 @@ START_TEST(the_bound_of_the_optimum_binds_every_baseline) {
     struct copse_err err = COPSE_ERR_INIT;
     ASSERT_OK(copse_solve_schedule(t, &solve, &like, &seconds, &err), &err);
     options.like = like;
-    for (int k = 0; k < COPSE_N_BASELINES; k++) {
+    for (int k = 0; k < COPSE_N_ARRANGEMENTS; k++) {
       if (!copse_baseline_exists((enum copse_baseline)k, all[_i])) continue;
       if (k == COPSE_BASELINE_2DH || k == COPSE_BASELINE_BIRKHOFF) continue; /* one host */
       struct copse_schedule *s = make(t, (enum copse_baseline)k, &options, NULL);
@@ -145,6 +147,34 @@ START_TEST(the_bound_of_the_optimum_binds_every_baseline) {
       copse_schedule_free(s);
     }
     copse_schedule_free(like);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
+/* A broadcast that is scattered and gathered goes once over the root's links and into each rank,
+ * and once over the NICs of each host; a reduction backwards. No rank is more than two hops away in
+ * a host, four in several. */
+START_TEST(a_scattered_broadcast_takes_what_the_narrowest_links_take) {
+  static const struct {
+    const char *fabric;
+    int root, n_trees, hops;
+    struct copse_q time; /* s per GB */
+  } cases[] = {{"switch:9@50", 4, 8, 2, {1, 50}},
+               {"hosts:4 gpus:4@300 nics:4@25 rails", 5, 12, 4, {1, 100}},
+               {"hosts:2 gpus:3@300 nics:3@25 rails", 0, 3, 3, {1, 75}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct copse_topology *t;
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_baseline_options options = options_of(all[_i], NULL);
+    ASSERT_OK(copse_topology_synthetic(cases[i].fabric, NULL, &t, &err), &err);
+    options.root = cases[i].root;
+    struct copse_schedule *s = make(t, COPSE_BASELINE_SCATTER, &options, NULL);
+    verify(t, s, cases[i].fabric);
+    ck_assert_int_eq(s->n_trees, cases[i].n_trees);
+    ck_assert(copse_q_eq(s->time_per_GB, cases[i].time));
+    ck_assert_int_eq(copse_proposal_hops(s), cases[i].hops);
+    copse_schedule_free(s);
     copse_topology_free(t);
   }
 }
@@ -284,7 +314,8 @@ START_TEST(cables_between_nics_are_no_network) {
       copse_schedule_free(s);
     }
     options.pass_on = false;
-    ck_assert_int_eq(check_all(t, &options, "cabled"), cases[i].why ? 2 : 3);
+    ck_assert_int_eq(check_all(t, &options, "cabled"),
+                     (cases[i].why ? 2 : 3) + copse_collective_rooted(all[_i]));
     copse_topology_free(t);
   }
 }
@@ -483,11 +514,11 @@ END_TEST
 /* Small demands or large, the same bytes: the schedule's JSON does not change. */
 START_TEST(the_same_input_gives_the_same_schedule) {
   struct copse_topology *t = copse_test_sim_hosts(3, 2, true);
-  for (int k = 0; k < COPSE_N_BASELINES; k++) {
+  for (int k = 0; k < COPSE_N_ARRANGEMENTS; k++) {
     enum copse_baseline kind = (enum copse_baseline)k;
     if (kind == COPSE_BASELINE_RINGS) continue; /* these hosts have no NICs */
     struct copse_baseline_options options = options_of(
-        copse_baseline_exists(kind, COPSE_ALLTOALL) ? COPSE_ALLTOALL : COPSE_ALLREDUCE, NULL);
+        copse_baseline_exists(kind, COPSE_ALLTOALL) ? COPSE_ALLTOALL : COPSE_BROADCAST, NULL);
     struct copse_schedule *a = make(t, kind, &options, NULL), *b = make(t, kind, &options, NULL);
     struct copse_err err = COPSE_ERR_INIT;
     char *text_a = NULL, *text_b = NULL;
@@ -594,7 +625,7 @@ END_TEST
 static copse_status make_and_simulate(const struct copse_topology *t, enum copse_baseline kind,
                                       struct copse_err *err) {
   struct copse_baseline_options options = options_of(
-      copse_baseline_exists(kind, COPSE_ALLTOALL) ? COPSE_ALLTOALL : COPSE_ALLREDUCE, NULL);
+      copse_baseline_exists(kind, COPSE_ALLTOALL) ? COPSE_ALLTOALL : COPSE_BROADCAST, NULL);
   struct copse_schedule *s = NULL;
   struct copse_sim_dag dag = {0};
   struct copse_sim_result result;
@@ -660,6 +691,7 @@ int main(void) {
   tcase_add_loop_test(fabrics, baselines_verify_on_random_fabrics, 0, N_ALL);
   tcase_add_loop_test(fabrics, baselines_verify_on_hosts, 0, N_ALL);
   tcase_add_loop_test(fabrics, the_bound_of_the_optimum_binds_every_baseline, 0, N_ALL);
+  tcase_add_loop_test(fabrics, a_scattered_broadcast_takes_what_the_narrowest_links_take, 3, 5);
   tcase_add_test(fabrics, a_bound_without_forwarding_binds_only_its_like);
   tcase_add_test(fabrics, times_are_those_of_the_textbook);
   tcase_add_test(fabrics, rings_use_every_nic);
@@ -680,7 +712,7 @@ int main(void) {
   tcase_add_loop_test(plain, baselines_verify_on_reference_fabrics, COPSE_TEST_UP_TO(0, 4),
                       COPSE_TEST_UP_TO(N_REFERENCES, 5));
   tcase_add_loop_test(plain, every_failing_allocation_is_reported_and_nothing_leaks, 0,
-                      COPSE_N_BASELINES);
+                      COPSE_N_ARRANGEMENTS);
   suite_add_tcase(suite, alltoall);
   suite_add_tcase(suite, birkhoff);
   return copse_test_run(suite);

@@ -28,19 +28,20 @@
  * and writes. Each rank deals its roles to its workers. Reductions and broadcasts that are passed
  * on have workers of their own, in proportion to what they move: a worker of both would wait for
  * its own chunk to come back before it sent the next. A role that only waits for the end of a
- * broadcast is done by any worker, beside others. In a schedule for one size a root deals small
+ * broadcast is done by any worker, beside others. In a schedule for one size a rank deals small
  * puts to all its workers, since each message keeps one busy. Signals within the rank say that a
- * sum is there to be put, or that the input was read, for the root's own copy, which in place lies
- * there.
+ * sum, or what came, is there to be put, or that the input was read, for the root's own copy, which
+ * in place lies there.
  *
  * Order, and why nothing deadlocks. Within a chunk a worker goes by phase and level: the distance
  * from the leaves in a reduction, from the root in a broadcast. An operation at (chunk, phase,
  * level) waits only for operations at smaller ones, or FIFO slots of an earlier chunk. So no ring
- * of waits can close, whatever workers the roles have. Within a level each rank starts with another
- * root, so that not all send to one. Of a schedule with far_first a worker goes by what is farthest
- * from its tree's end instead (longest way first), a broadcast's children with the same to go at
- * once; what an operation waits for has farther to go than itself. What a rank signals without a
- * cause, that it has entered, it signals before it waits for anything.
+ * of waits can close, whatever workers the roles have; of one rank's puts of a chunk that are dealt
+ * the others wait for the first, which each worker does before them. Within a level each rank
+ * starts with another root, so that not all send to one. Of a schedule with far_first a worker goes
+ * by what is farthest from its tree's end instead (longest way first), a broadcast's children with
+ * the same to go at once; what an operation waits for has farther to go than itself. What a rank
+ * signals without a cause, that it has entered, it signals before it waits for anything.
  *
  * In place (NCCL's rules) input and output share bytes. A broadcast writes a rank's output only
  * after that rank's input was read: in an allreduce because the result depends on it, in an
@@ -64,12 +65,13 @@ struct part {
   const struct copse_unit_tree *tree; /* NULL: the unit lacks this phase */
   int *level;    /* [n_ranks] moves from the tree's leaves (reduce) or root (broadcast) */
   int *worker;   /* [n_ranks] among the rank's workers */
-  int ways;    /* roles that the root's puts are dealt to; 1: one, which also keeps its own copy */
-  int *sender; /* [n_ranks] where ways > 1, the parent's worker that puts to this rank */
-  uint32_t *local; /* [n_ranks] where ways > 1, channels within the root, + 1, 0: none, for it is
-                      one worker. Of the last child of each role: that it was read, for the root's
-                      own copy, which in place lies there. Where the root sums up, of the first
-                      child: that the sum is there. */
+  int *ways;     /* [n_ranks] roles that the rank's puts are dealt to; NULL: one for all, which at a
+                    root also keeps its own copy */
+  int *sender;   /* [n_ranks] where they are dealt, the parent's worker that puts to this rank */
+  uint32_t *local; /* [n_ranks] where they are dealt, channels within a rank, + 1, 0: none, for it
+                      is one worker. Of the last child of each role: that it was read, for the
+                      root's own copy, which in place lies there. Where the root sums up, and of
+                      ranks that pass on what came, of the first child: that it is there. */
   uint32_t data; /* channel of the edge to the first rank that is no root; see edge_slot */
   uint32_t back; /* entered and credit, against the data; unused without handshake */
 };
@@ -102,9 +104,12 @@ static bool only_waits(const struct lowering *l, int phase, int u, int rank) {
          copse_tree_children(l->parts[phase][u].tree, rank) == 0;
 }
 
-/* Of a root's children in the tree's list, where those of a role begin; those of `ways` are all. */
-static int first_of_way(const struct part *part, int root, int way) {
-  return part->tree->first_child[root] + copse_tree_children(part->tree, root) * way / part->ways;
+static int ways_of(const struct part *part, int rank) { return part->ways ? part->ways[rank] : 1; }
+
+/* Of a rank's children in the tree's list, where those of a role begin; all ways' are all. */
+static int first_of_way(const struct part *part, int rank, int way) {
+  return part->tree->first_child[rank] +
+         copse_tree_children(part->tree, rank) * way / ways_of(part, rank);
 }
 
 /* Children that the root of both phases puts to in the operation that sums up. */
@@ -119,7 +124,7 @@ static double role_cost(const struct lowering *l, int phase, int u, int rank, in
   const struct copse_unit *unit = &l->units.units[u];
   double operands = 1 + children;
   bool sends_on = phase == REDUCE && rank == unit->root && unit->broadcast;
-  bool keeps = l->parts[phase][u].ways == 1 || children == 0;
+  bool keeps = ways_of(&l->parts[phase][u], rank) == 1 || children == 0;
   if (phase == REDUCE || (rank == unit->root && keeps)) operands++; /* or the root's own copy */
   if (sends_on) operands += count_folded(l, u);
   if (only_waits(l, phase, u, rank)) operands = COPSE_POLICY_WAIT;
@@ -154,14 +159,16 @@ static void find_levels(const struct copse_unit_tree *tree, int root, int phase,
   }
 }
 
-/* Whether in a schedule for one size messages keep the workers of a root that has so many trees
- * longer than links at least: of more trees, which have workers of their own, the order counts.
- * With eight trees dealt allgathers of 256 KiB and 1 MiB on torus-a100-x4 took 2 to 3 % longer. */
-static bool is_dealt(const struct lowering *l, const struct copse_unit *unit, int n_units) {
+/* Whether in a schedule for one size messages keep the workers of a rank that puts in so many
+ * trees longer than links at least: of more trees, which have workers of their own, the order
+ * counts. With eight trees dealt allgathers of 256 KiB and 1 MiB on torus-a100-x4 took 2 to 3 %
+ * longer. */
+static bool is_dealt(const struct lowering *l, const struct copse_unit *unit, int rank,
+                     int n_units) {
   const struct copse_schedule *s = l->b->schedule;
   double message_us = fmin(copse_q_to_double(s->objective.alpha_us), COPSE_MESSAGE_US);
   double links_us = copse_q_to_double(s->bound.time_per_GB) * (double)s->objective.bytes * 1e-3;
-  int messages = copse_tree_children(unit->broadcast, unit->root);
+  int messages = copse_tree_children(unit->broadcast, rank);
   if (unit->reduce) { /* for a message alone: an allreduce's bound may be replaced in the end */
     links_us = (double)s->objective.bytes / l->n_ranks / COPSE_POLICY_DEALT_RATE;
     messages = 1;
@@ -169,22 +176,41 @@ static bool is_dealt(const struct lowering *l, const struct copse_unit *unit, in
   return l->units.in_order && message_us * messages > links_us * n_units;
 }
 
-/* Any of a root's workers may put to any child: what it reads is its input, or the sum. */
-static copse_status spread_puts(struct lowering *l, struct copse_err *err) {
-  int *n_units; /* [n_ranks] that begin at each */
-  COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, n_units, err));
-  for (int u = 0; u < l->units.n_units; u++) n_units[l->units.units[u].root]++;
-  for (int u = 0; u < l->units.n_units; u++) {
-    const struct copse_unit *unit = &l->units.units[u];
-    struct part *part = &l->parts[BROADCAST][u];
-    if (!part->tree) continue;
-    int children = copse_tree_children(part->tree, unit->root);
-    part->ways = copse_smaller(l->b->options.max_workers / n_units[unit->root], children);
-    if (part->ways < 1 || !is_dealt(l, unit, n_units[unit->root])) part->ways = 1;
-    if (part->ways == 1) continue;
-    COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, part->sender, err));
-    COPSE_DO(COPSE_ARRAY(&l->arena, (size_t)l->n_ranks, part->local, err));
+/* How many of a rank's workers put to its children, where it puts in so many trees. */
+static copse_status spread_puts_of(struct lowering *l, int u, int rank, int n_units,
+                                   struct copse_err *err) {
+  struct part *part = &l->parts[BROADCAST][u];
+  size_t n = (size_t)l->n_ranks;
+  int ways =
+      copse_smaller(l->b->options.max_workers / n_units, copse_tree_children(part->tree, rank));
+  if (ways < 2 || !is_dealt(l, &l->units.units[u], rank, n_units)) return COPSE_OK;
+  if (!part->ways) {
+    COPSE_DO(COPSE_ARRAY(&l->arena, n, part->ways, err));
+    COPSE_DO(COPSE_ARRAY(&l->arena, n, part->sender, err));
+    COPSE_DO(COPSE_ARRAY(&l->arena, n, part->local, err));
+    for (int r = 0; r < l->n_ranks; r++) part->ways[r] = 1;
     for (int r = 0; r < l->n_ranks; r++) part->sender[r] = -1;
+  }
+  part->ways[rank] = ways;
+  return COPSE_OK;
+}
+
+/* Any of a rank's workers may put to any child: what it reads is its input, the sum, or what came.
+ * A root deals by how many trees begin there; others pass on those that come through. */
+static copse_status spread_puts(struct lowering *l, struct copse_err *err) {
+  int *n_roots, *n_units; /* [n_ranks] that begin at each, that each puts something of */
+  COPSE_DO(COPSE_ARRAYS(&l->arena, (size_t)l->n_ranks, int, err, &n_roots, &n_units));
+  for (int u = 0; u < l->units.n_units; u++) {
+    const struct copse_unit_tree *tree = l->parts[BROADCAST][u].tree;
+    n_roots[l->units.units[u].root]++;
+    for (int r = 0; r < l->n_ranks && tree; r++) n_units[r] += copse_tree_children(tree, r) > 0;
+  }
+  for (int u = 0; u < l->units.n_units; u++) {
+    const struct copse_unit_tree *tree = l->parts[BROADCAST][u].tree;
+    int root = l->units.units[u].root;
+    for (int r = 0; r < l->n_ranks && tree; r++)
+      if (copse_tree_children(tree, r) > 1)
+        COPSE_DO(spread_puts_of(l, u, r, r == root ? n_roots[r] : n_units[r], err));
   }
   return COPSE_OK;
 }
@@ -242,20 +268,21 @@ static size_t list_roles(const struct lowering *l, int phase, int rank, struct c
   size_t n = 0;
   for (int u = 0; u < l->units.n_units; u++) {
     const struct part *part = &l->parts[phase][u];
-    int root = l->units.units[u].root;
-    bool dealt = phase == BROADCAST && rank == root && part->ways > 1;
-    int folds = dealt && l->units.units[u].reduce, ways = dealt ? part->ways : 1;
-    if (!has_role(l, phase, u, rank) && !folds) continue;
-    for (int w = folds; w < ways + (dealt && !folds); w++) {
-      int first = dealt ? first_of_way(part, root, w) : part->tree->first_child[rank];
+    bool root = rank == l->units.units[u].root, sums = root && l->units.units[u].reduce;
+    int ways = part->tree ? ways_of(part, rank) : 1;
+    bool dealt = phase == BROADCAST && ways > 1;
+    if (!has_role(l, phase, u, rank) && !(dealt && sums)) continue;
+    for (int w = dealt && sums; w < ways + (dealt && root && !sums); w++) {
       bool own = w == ways;
-      int end = !dealt || own ? part->tree->first_child[rank + 1] : first_of_way(part, root, w + 1);
+      int first = part->tree->first_child[rank + own];
+      int end = part->tree->first_child[rank + 1];
+      if (dealt && !own) first = first_of_way(part, rank, w), end = first_of_way(part, rank, w + 1);
       roles[n++] = (struct copse_role){
           .cost = role_cost(l, phase, u, rank, end - first),
           .worker = dealt && !own ? part->sender[part->tree->children[first]] : part->worker[rank],
           .phase = phase,
           .level = own ? OWN_COPY : turn_of(l, phase, u, rank),
-          .turn = l->units.in_order ? 0 : (root - rank + l->n_ranks) % l->n_ranks,
+          .turn = l->units.in_order ? 0 : (l->units.units[u].root - rank + l->n_ranks) % l->n_ranks,
           .unit = u,
           .first = first,
           .end = end};
@@ -317,6 +344,15 @@ static size_t most_roles(const struct lowering *l) {
   return most;
 }
 
+/* Whether it is the role that a rank's channel leads to, of those that its puts are dealt to: the
+ * first, or the one with a root's own copy. */
+static bool is_keeper(const struct lowering *l, const struct copse_role *role, int rank) {
+  const struct part *part = &l->parts[role->phase][role->unit];
+  if (role->phase == REDUCE || ways_of(part, rank) == 1) return true;
+  return rank == l->units.units[role->unit].root ? role->level == OWN_COPY
+                                                 : role->first == part->tree->first_child[rank];
+}
+
 /* *balance: the busiest rank's work over what its workers could do in the time of the busiest. */
 static copse_status make_workers(struct lowering *l, double *balance, struct copse_err *err) {
   int first[N_PHASES], count[N_PHASES], max_workers = l->b->options.max_workers;
@@ -334,8 +370,7 @@ static copse_status make_workers(struct lowering *l, double *balance, struct cop
       for (size_t i = 0; i < n; i++) {
         const struct copse_role *role = &l->roles[i];
         struct part *part = &l->parts[p][role->unit];
-        if (role->first == role->end || rank != l->units.units[role->unit].root || part->ways < 2)
-          part->worker[rank] = role->worker;
+        if (is_keeper(l, role, rank)) part->worker[rank] = role->worker;
         for (int k = role->first; k < role->end && part->sender; k++)
           part->sender[part->tree->children[k]] = role->worker;
         if (role->worker >= n_workers) n_workers = role->worker + 1;
@@ -388,20 +423,19 @@ static uint32_t add_channels(struct lowering *l, int phase, int u, bool to_paren
   return first;
 }
 
-/* Within a root whose puts are dealt: from who puts to who keeps its own copy, or from who sums up
- * to who puts. */
-static void add_locals(struct lowering *l, int u) {
+/* Within a rank whose puts are dealt: from who puts to who keeps the root's own copy, or from who
+ * sums up, or takes in, to who puts. */
+static void add_locals(struct lowering *l, int u, int rank) {
   const struct part *part = &l->parts[BROADCAST][u];
-  int root = l->units.units[u].root, ways = part->ways;
-  bool sums = l->units.units[u].reduce;
-  uint32_t other = worker_of(l, sums ? REDUCE : BROADCAST, u, root);
-  for (int w = sums; w < ways && ways > 1; w++) {
-    int child =
-        part->tree
-            ->children[sums ? first_of_way(part, root, w) : first_of_way(part, root, w + 1) - 1];
-    uint32_t puts = (uint32_t)(l->first_worker[root] + part->sender[child]);
-    if (puts != other)
-      part->local[child] = 1 + copse_build_channel(l->b, sums ? other : puts, sums ? puts : other);
+  bool root = rank == l->units.units[u].root, sums = root && l->units.units[u].reduce;
+  bool first = sums || !root;
+  uint32_t other = worker_of(l, sums ? REDUCE : BROADCAST, u, rank);
+  for (int w = first; w < ways_of(part, rank); w++) {
+    int at = first ? first_of_way(part, rank, w) : first_of_way(part, rank, w + 1) - 1;
+    int child = part->tree->children[at];
+    uint32_t puts = (uint32_t)(l->first_worker[rank] + part->sender[child]);
+    if (puts == other) continue;
+    part->local[child] = 1 + copse_build_channel(l->b, first ? other : puts, first ? puts : other);
   }
 }
 
@@ -415,7 +449,8 @@ static void make_channels(struct lowering *l) {
     if (!broadcast->tree) continue;
     broadcast->data = add_channels(l, BROADCAST, u, false);
     if (l->handshake) broadcast->back = add_channels(l, BROADCAST, u, true);
-    add_locals(l, u);
+    for (int r = 0; r < l->n_ranks && broadcast->ways; r++)
+      if (broadcast->ways[r] > 1) add_locals(l, u, r);
   }
 }
 
@@ -517,7 +552,8 @@ static void notify_children(struct lowering *l, int u, int first, int end) {
 static void add_puts(struct lowering *l, int u, int rank, int from, int end) {
   const struct copse_unit_tree *tree = l->parts[BROADCAST][u].tree;
   bool source = rank == l->units.units[u].root && !l->units.units[u].reduce;
-  bool own = source && l->parts[BROADCAST][u].ways == 1 && from == tree->first_child[rank];
+  bool own =
+      source && ways_of(&l->parts[BROADCAST][u], rank) == 1 && from == tree->first_child[rank];
   for (bool keep = own; from < end || keep; keep = false) { /* keep: the root's own copy, once */
     int upto = end - from > CHILDREN_PER_MOVE ? from + CHILDREN_PER_MOVE : end;
     uint32_t first = l->b->header.n_operands;
@@ -532,20 +568,32 @@ static void add_puts(struct lowering *l, int u, int rank, int from, int end) {
   }
 }
 
+/* To the workers that put what another one has summed up or taken in: that it is there. */
+static void signal_ways(struct lowering *l, int u, int rank) {
+  const struct part *part = &l->parts[BROADCAST][u];
+  for (int w = 1; w < ways_of(part, rank); w++) {
+    uint32_t local = part->local[part->tree->children[first_of_way(part, rank, w)]];
+    if (local > 0) copse_build_signal(l->b, COPSE_WHEN_ALWAYS, local - 1);
+  }
+}
+
 /* Broadcast of a role's unit at `rank`, to its children there: the data goes from parent to child.
- * The first of the unit's roles waits for them; all are one worker's, but at a root. */
+ * The first of the unit's roles waits for them, and tells the others. */
 static void add_broadcast(struct lowering *l, const struct copse_role *role, int rank) {
   int u = role->unit;
   const struct part *part = &l->parts[BROADCAST][u];
-  if (rank != l->units.units[u].root && role->first == part->tree->first_child[rank])
+  bool root = rank == l->units.units[u].root;
+  if (!root && role->first == part->tree->first_child[rank]) {
     copse_build_wait(l->b, when_notified(part->tree, rank), channel_of(l, u, part->data, rank));
+    signal_ways(l, u, rank);
+  }
   for (int i = role->first; i < role->end && l->handshake; i++)
     copse_build_wait(l->b, COPSE_WHEN_FIRST,
                      channel_of(l, u, part->back, part->tree->children[i]));
-  bool deals = part->ways > 1 && rank == l->units.units[u].root && role->first < role->end;
-  bool sums = l->units.units[u].reduce;
-  uint32_t before = deals && sums ? part->local[part->tree->children[role->first]] : 0;
-  uint32_t after = deals && !sums ? part->local[part->tree->children[role->end - 1]] : 0;
+  bool deals = ways_of(part, rank) > 1 && role->first < role->end;
+  bool source = root && !l->units.units[u].reduce;
+  uint32_t before = deals && !source ? part->local[part->tree->children[role->first]] : 0;
+  uint32_t after = deals && source ? part->local[part->tree->children[role->end - 1]] : 0;
   if (before > 0) copse_build_wait(l->b, COPSE_WHEN_ALWAYS, before - 1);
   add_puts(l, u, rank, role->first, role->end);
   notify_children(l, u, role->first, role->end);
@@ -555,7 +603,7 @@ static void add_broadcast(struct lowering *l, const struct copse_role *role, int
 /* The root's own copy of what several of its workers put, once they have read it. */
 static void add_own(struct lowering *l, int u, int rank) {
   const struct part *part = &l->parts[BROADCAST][u];
-  for (int w = 1; w <= part->ways; w++) {
+  for (int w = 1; w <= ways_of(part, rank); w++) {
     uint32_t read = part->local[part->tree->children[first_of_way(part, rank, w) - 1]];
     if (read > 0) copse_build_wait(l->b, COPSE_WHEN_ALWAYS, read - 1);
   }
@@ -568,15 +616,11 @@ static void add_own(struct lowering *l, int u, int rank) {
 /* The root of both phases: the sum goes out and down. */
 static void add_root(struct lowering *l, int u, int rank) {
   const struct copse_unit_tree *down = l->units.units[u].broadcast;
-  const struct part *part = &l->parts[BROADCAST][u];
   int folded = copse_smaller(count_folded(l, u), CHILDREN_PER_MOVE);
   add_sum(l, u, rank, folded);
   if (!down) return;
   int first = down->first_child[rank], end = first + count_folded(l, u);
-  for (int w = 1; w < part->ways; w++) {
-    uint32_t local = part->local[down->children[first_of_way(part, rank, w)]];
-    if (local > 0) copse_build_signal(l->b, COPSE_WHEN_ALWAYS, local - 1);
-  }
+  signal_ways(l, u, rank);
   add_puts(l, u, rank, first + folded, end);
   notify_children(l, u, first, end);
 }

@@ -485,7 +485,6 @@ ROOT_LIB  = $(DESTDIR)$(LIBDIR)
 SHARED    = copse copse-nccl $(if $(HAVE_MPI),copse-mpi) $(if $(HAVE_UCX),copse-ucx)
 # Documents lie beside each other there. A link to a file that is not installed becomes its name.
 INSTALLED_LINKS = -e 's~\]\((\.\./)?docs/~](~g; s~\]\(\.\./README\.md~](README.md~g' \
-  -e 's~\]\((\.\./)?topologies/README\.md~](topologies.md~g' \
   -e 's~\]\(\.\./(tests/api|\.github/workflows)/(comm_program\.c|quality\.yml)~](examples/\2~g' \
   -e 's~\[([^]]*)\]\((\.\./)?((src|tests|schedules|packaging|scripts|CONTRIBUTING)[^)]*)\)~\1 (\3 of the source)~g'
 DOC_DIRS  = $(filter-out schemas/,$(patsubst docs/%,%,$(wildcard docs/*/)))
@@ -511,7 +510,6 @@ install: all
 	install -m 644 $(wildcard topologies/*.json topologies/*.xml) $(ROOT)/share/copse/topologies/
 	for f in README.md CHANGELOG.md docs/*.*; do sed -E $(INSTALLED_LINKS) $$f >$(ROOT)/share/doc/copse/$${f#docs/} && \
 	  chmod 644 $(ROOT)/share/doc/copse/$${f#docs/} || exit; done
-	sed -E 's|\[([^]]*)\]\((\.\./[^)]*)\)|\1|g' topologies/README.md >$(ROOT)/share/doc/copse/topologies.md
 	$(foreach d,$(DOC_DIRS),install -m 644 docs/$(d)* $(ROOT)/share/doc/copse/$(d) &&) :
 	install -m 644 tests/api/comm_program.c .github/workflows/quality.yml $(ROOT)/share/doc/copse/examples/
 	install -m 644 docs/schemas/*.json $(ROOT)/share/copse/schemas/

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* The largest chunk, and the smallest for the sake of pipelining: a GPU's thread block takes 1 us
- * for that (tests/gpu/README.md), less than it takes a signal to be seen. */
+ * for that (docs/gpu.md), less than it takes a signal to be seen. */
 #define COPSE_CHUNK_BYTES (INT64_C(512) << 10)
 #define COPSE_MIN_CHUNK_BYTES (INT64_C(32) << 10)
 

@@ -2,6 +2,31 @@
  * What tests ask of the emulation itself. The environment sets the same things for programs
  * that don't call copse_emulated_configure: COPSE_EMULATED_DEVICES, _MULTIPROCESSORS, _THREADS
  * (of a multiprocessor), _MEMORY (bytes of a device), _PITCH, _REACH and _MULTICAST.
+ *
+ * What holds as on a GPU:
+ * - Work starts after what its stream, its events and the NULL stream's legacy order demand, and
+ *   never before; everything else runs at the same time, branches of a graph too. Host memory is
+ *   read and written when the work runs, as if it were pinned. cudaMemcpy between devices, and
+ *   fills, may end after the call.
+ * - Blocks take room on the multiprocessors (threads in warps, shared memory, 32 blocks). A
+ *   cooperative launch that can never fit is refused, one that doesn't fit now waits for all its
+ *   room; other launches start blocks as there is room. Two kernels that wait for each other but
+ *   have no room together hang, as they do on a GPU.
+ * - New device memory and shared memory are full of rubbish, freed device memory is forbidden to
+ *   kernels under ASan. Memory has an end: cudaErrorMemoryAllocation.
+ * - Capture forbids what CUDA forbids, by thread and mode, and an offence ends the capture.
+ * - Mistakes print a line and count: unknown or freed pointers, copies that leave an allocation,
+ *   destroyed handles, streams of another device, calls from kernels, host functions or forked
+ *   children. Memory freed before pending work came to it is a fault that stays.
+ *
+ * What doesn't:
+ * - Stricter than CUDA: cudaStreamSynchronize, the queries and cudaEventSynchronize count as
+ *   unsafe during capture; masks of warps must be full; cudaFreeAsync takes its own memory only.
+ * - Laxer: the host may touch device memory; kernels may touch peers' without
+ *   cudaDeviceEnablePeerAccess; a CPU orders memory more strongly than a GPU, so only TSan sees
+ *   that an acquire or release is missing (fences are all ordered for it, and hide some races).
+ * - Not there: clusters, memory pools' attributes, memory nodes, graph updates, managed memory,
+ *   events between processes, textures, static shared memory, half.
  */
 #ifndef COPSE_EMULATION_H
 #define COPSE_EMULATION_H

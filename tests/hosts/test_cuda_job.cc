@@ -1109,7 +1109,7 @@ static void count_making(struct job *job) {
 }
 
 /* Of calls of so many MiB into buffers that nobody has registered: kernels, and copies out of the staging,
- * of which only the last has no kernel beside it. src/dropin/README.md has this table. */
+ * of which only the last has no kernel beside it. docs/measurements.md has this table. */
 static void count_parts(struct job *job) {
   static const struct {
     size_t mib;

@@ -425,7 +425,7 @@ quality: all
 
 demo: all
 	$(Q)scripts/demo --no-bootstrap
-$(OUT)/bench/%: $(OBJ)/tests/bench/%.o $(OUT)/libcopse.a
+$(OUT)/bench/%: $(OBJ)/tests/bench/%.o $(OBJ)/tests/support/online_simulation.o $(OUT)/libcopse.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LIB_LIBS) $(CUDA_LIBS)

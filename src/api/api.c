@@ -424,7 +424,7 @@ copse_status copse_alltoallv_create(const copse_topology *topology, const copse_
   *out = NULL;
   COPSE_TRY(copse_calloc(1, sizeof *a, &a, &err));
   a->n_ranks = topology->n_ranks;
-  COPSE_TRY(copse_planner_create(topology, offline, NULL, &a->planner, &err));
+  COPSE_TRY(copse_planner_create(topology, offline, &a->planner, &err));
   *out = a;
   return COPSE_OK;
 out:

@@ -174,7 +174,7 @@ static copse_status compare_parts(struct job *j, const struct copse_plan *plan, 
     copse_text_add(&j->changes, "no rank does anything else than in the old %s\n", like->name);
     return COPSE_OK;
   }
-  copse_text_add(&j->changes, "rank%s ", n - same == 1 ? "" : "s");
+  copse_text_add(&j->changes, "rank%s ", COPSE_S(n - same));
   add_changed(&j->changes, like, parts, n, true);
   if (like && same == 0)
     copse_text_add(&j->changes, " must load it\n");
@@ -283,7 +283,7 @@ static void add_losses(struct job *j, const struct copse_candidate_range *range,
       copse_text_add(&j->losses, ", for being kept\n");
     else if (range->fewer_hops > 0 && range->loss <= (1 + MODEL_ERROR) * (1 + CLOSE_TIME) - 1)
       copse_text_add(&j->losses, ", for %d hop%s less\n", range->fewer_hops,
-                     range->fewer_hops == 1 ? "" : "s");
+                     COPSE_S(range->fewer_hops));
     else
       copse_text_add(&j->losses, ", for a plan less or as times jump at a border\n");
   }

@@ -90,7 +90,7 @@ static void print_objective(const struct objective *objective) {
   printf("fastest of %d at %" PRIu64 " bytes: %s, in ", found->n_tried, objective->bytes,
          found->name);
   if (found->chunks > 0)
-    printf("%d chunk%s", found->chunks, found->chunks == 1 ? "" : "s");
+    printf("%d chunk%s", found->chunks, COPSE_S(found->chunks));
   else
     printf("chunks as by default");
   printf(", predicted %.6g us", found->us);
@@ -104,7 +104,7 @@ static void print_objective(const struct objective *objective) {
   if (found->us <= found->fastest_us) return;
   printf("the fastest found takes %.6g us", found->fastest_us);
   if (found->fewer_hops > 0)
-    printf("; this one has %d hop%s less", found->fewer_hops, found->fewer_hops == 1 ? "" : "s");
+    printf("; this one has %d hop%s less", found->fewer_hops, COPSE_S(found->fewer_hops));
   else
     printf(" with %d trees; this one has %d", found->fastest_trees, found->schedule->n_trees);
   printf(" and takes %.2g %% longer\n", 100 * (found->us / found->fastest_us - 1));
@@ -444,7 +444,7 @@ static void print_trees(const struct report *r) {
   copse_cli_print_bottleneck(r->topology, s);
   if (sec->solve.orbits > 0 && sec->solve.orbits < t->n_ranks)
     printf("symmetry: the %d ranks are of %d kind%s\n", t->n_ranks, sec->solve.orbits,
-           sec->solve.orbits == 1 ? "" : "s");
+           COPSE_S(sec->solve.orbits));
   if (!r->bound_only)
     printf("k = %" PRId64 ", %d tree%s%s, at most %d hop%s high, %.3g on average\n", s->k,
            s->n_trees, COPSE_S(s->n_trees), s->n_rotations > 0 ? " of base ranks" : "",
@@ -508,7 +508,7 @@ struct options {
 static void print_stage(void *ctx, const char *graph, int64_t k, const struct copse_net_link *links,
                         int n) {
   const struct copse_topology *t = ((const struct copse_cli_work *)ctx)->topology;
-  printf("%s, %lld tree%s per root:\n", graph, (long long)k, k == 1 ? "" : "s");
+  printf("%s, %lld tree%s per root:\n", graph, (long long)k, COPSE_S(k));
   for (int v = 0; v < t->n_nodes; v++) {
     const char *before = " -> ";
     for (int i = 0; i < n; i++) {

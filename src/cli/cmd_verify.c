@@ -321,7 +321,7 @@ static copse_status verify_rings(void *options, struct copse_cli_work *w) {
            r.n_hosts, r.n_groups, r.n_gpus);
   else
     printf("rings and chains of %s: verified, %d host%s of %d GPUs\n", w->topology->name, r.n_hosts,
-           r.n_hosts > 1 ? "s" : "", r.n_gpus / r.n_hosts);
+           COPSE_S(r.n_hosts), r.n_gpus / r.n_hosts);
   char chains[32] = "chains";
   if (r.n_hosts > 1 && r.n_groups == 1)
     snprintf(chains, sizeof chains, "chains of pattern %d", r.chains.kind);

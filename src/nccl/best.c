@@ -146,7 +146,7 @@ copse_status copse_nccl_graphs_by_host(struct copse_nccl_machine *machine,
         err, COPSE_INVALID,
         "%d graph files, and the topology has hosts of %d kind%s: give one for all, or "
         "one of each kind, in the order of their first hosts",
-        n, best.n_groups, best.n_groups == 1 ? "" : "s");
+        n, best.n_groups, COPSE_S(best.n_groups));
   for (int h = 0; h < best.n_hosts; h++) each[h] = NULL;
   for (int i = 0; i < n; i++) {
     int group = group_of_graph(&f, &graphs[i], i);
@@ -487,11 +487,8 @@ static copse_status note_optimum(struct finder *f, int i, int kind, int bound_ki
   const struct solved *proof = &f->groups[i].kinds[bound_kind];
   const struct copse_ring_bound *bound = &proof->set.bound;
   int rows = proof->channels.instance.n_rows;
-  *optimum = (struct copse_nccl_optimum){.kind = (enum copse_nccl_channel_kind)kind,
-                                         .n = n,
-                                         .speed = speed,
-                                         .bound = bound->GBps,
-                                         .bound_exact = bound->exact};
+  *optimum = (struct copse_nccl_optimum){
+      .kind = (enum copse_nccl_channel_kind)kind, .n = n, .speed = speed, .bound = bound->GBps};
   COPSE_DO(
       copse_q_div((struct copse_q){bound->least, 1}, proof->channels.unit, &optimum->least, err));
   COPSE_DO(copse_q_mul(speed, (struct copse_q){n, 1}, &optimum->GBps, err));

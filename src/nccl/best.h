@@ -27,8 +27,6 @@ struct copse_nccl_optimum {
   struct copse_q GBps;  /* n * speed: of rings busbw, of chains algbw of an allreduce */
   struct copse_q bound; /* no set of channels, of any number and unlike speeds, has more: of rings
                            with any NICs, of chains of this kind */
-  bool bound_exact;     /* what it rests on was searched in full; else a relaxation, and a set of
-                           channels as fast as that may not exist */
   struct copse_q least; /* length of the shortest channel, or of the relaxation */
   struct copse_nccl_length *lengths; /* [n_lengths] */
   int n_lengths;

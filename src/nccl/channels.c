@@ -322,10 +322,10 @@ static copse_status make_ring_doors(struct maker *m, struct copse_ring_step *ent
 }
 
 /* Parts become whole numbers; of the steps in the order in which they were made. */
-static copse_status fill_steps(struct maker *m, struct copse_ring_step *steps, int n, int stride,
-                               size_t *at, struct copse_ring_load *loads, struct copse_err *err) {
+static copse_status fill_steps(struct maker *m, struct copse_ring_step *steps, int n, size_t *at,
+                               struct copse_ring_load *loads, struct copse_err *err) {
   for (int i = 0; i < n; i++) {
-    struct copse_ring_step *step = &steps[i * stride];
+    struct copse_ring_step *step = &steps[i];
     step->loads = loads + *at;
     for (int k = 0; k < step->n; k++, ++*at) {
       struct copse_q amount = m->parts[*at].amount;
@@ -348,10 +348,10 @@ static copse_status finish(struct maker *m, struct copse_ring_step *moves,
   struct copse_q *bandwidth;
   COPSE_DO(COPSE_ARRAY(&m->out->arena, m->n_parts, loads, err));
   COPSE_DO(COPSE_ARRAY(&m->out->arena, rows, bandwidth, err));
-  COPSE_DO(fill_steps(m, moves, m->n * m->n, 1, &at, loads, err));
+  COPSE_DO(fill_steps(m, moves, m->n * m->n, &at, loads, err));
   for (int i = 0; i < doors; i++) { /* made by turns */
-    COPSE_DO(fill_steps(m, &first[i], 1, 1, &at, loads, err));
-    if (other) COPSE_DO(fill_steps(m, &other[i], 1, 1, &at, loads, err));
+    COPSE_DO(fill_steps(m, &first[i], 1, &at, loads, err));
+    if (other) COPSE_DO(fill_steps(m, &other[i], 1, &at, loads, err));
   }
   m->out->unit = (struct copse_q){m->common * trees(m), 1};
   for (size_t r = 0; r < rows; r++) {

@@ -662,14 +662,14 @@ static struct copse_nccl_model model_of(const struct copse_nccl_judge *judge) {
   return model;
 }
 
-copse_status copse_nccl_judge_model(struct copse_nccl_judge *judge, bool by_links,
-                                    struct copse_nccl_model *out, struct copse_err *err) {
+copse_status copse_nccl_judge_model(struct copse_nccl_judge *judge, struct copse_nccl_model *out,
+                                    struct copse_err *err) {
   static const enum copse_nccl_graph_id known[] = {COPSE_NCCL_RING, COPSE_NCCL_TREE,
                                                    COPSE_NCCL_NVLS};
   double n = judge->machine->topology->n_ranks;
   const double factors[] = {2 * (n - 1) / n, 2, 1};
   *out = model_of(judge);
-  for (int i = 0; by_links && i < 3; i++) {
+  for (int i = 0; i < 3; i++) {
     struct copse_nccl_verdict v;
     if (!copse_nccl_judge_has(judge, known[i], COPSE_ALLREDUCE)) continue;
     COPSE_DO(copse_nccl_judge(judge, known[i], COPSE_ALLREDUCE, 0, &v, err));
@@ -691,15 +691,14 @@ bool copse_nccl_judge_prefers_nvls(const struct copse_nccl_judge *judge) {
 }
 
 copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,
-                                     int root, struct copse_nccl_verdict *out,
-                                     struct copse_err *err) {
+                                     struct copse_nccl_verdict *out, struct copse_err *err) {
   struct copse_nccl_verdict tree;
   bool has_tree = copse_nccl_judge_has(judge, COPSE_NCCL_TREE, collective);
   if (!copse_nccl_judge_has(judge, COPSE_NCCL_RING, collective))
-    return copse_nccl_judge(judge, COPSE_NCCL_TREE, collective, root, out, err);
-  COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_RING, collective, root, out, err));
+    return copse_nccl_judge(judge, COPSE_NCCL_TREE, collective, 0, out, err);
+  COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_RING, collective, 0, out, err));
   if (!has_tree) return COPSE_OK;
-  COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_TREE, collective, root, &tree, err));
+  COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_TREE, collective, 0, &tree, err));
   double ring_GBps = out->stated_time.num > 0 ? modelled(judge, COPSE_TUNER_RING) : 0;
   double tree_GBps = tree.stated_time.num > 0 ? modelled(judge, COPSE_TUNER_TREE) : 0;
   if (tree_GBps > ring_GBps) *out = tree;

@@ -126,17 +126,15 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
 
 /*
  * What NCCL runs long messages with: ring or tree, whichever its own model (model.h) has faster by
- * the speeds that the graphs state; where those are not known, the ring. Errors as above;
- * COPSE_INVALID for an alltoall.
+ * the speeds that the graphs state; where those are not known, the ring. The root is rank 0. Errors
+ * as above; COPSE_INVALID for an alltoall.
  */
 copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,
-                                     int root, struct copse_nccl_verdict *out,
+                                     struct copse_nccl_verdict *out,
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* NCCL's model of these graphs, by what they state; by_links: by what the links allow. Errors as
- * above. */
-copse_status copse_nccl_judge_model(struct copse_nccl_judge *judge, bool by_links,
-                                    struct copse_nccl_model *out,
+/* NCCL's model of these graphs, and what the links allow. Errors as above. */
+copse_status copse_nccl_judge_model(struct copse_nccl_judge *judge, struct copse_nccl_model *out,
                                     struct copse_err *err) COPSE_CHECKED;
 
 /* Whether NCCL's model has NVLS, or its trees over hosts, faster for a long allreduce than ring and

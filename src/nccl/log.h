@@ -91,7 +91,7 @@ struct copse_log_comm {
   const char *id;      /* commId "0x6f1d2c9b", or what tells it apart */
   const char *version; /* "2.30.7+cuda13.0"; NULL: not said */
   int n_ranks;
-  int n_hosts, n_channels, n_nvls_channels; /* 0: not said */
+  int n_hosts, n_channels; /* 0: not said */
   int n_known;
   const struct copse_log_rank *ranks; /* [n_known] by rank */
   int n_rings, n_trees, n_graphs, n_edges, n_picks;

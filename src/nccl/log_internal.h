@@ -33,7 +33,7 @@ struct copse_log_thread {
 struct copse_log_member {
   struct copse_log_rank rank; /* rank.rank < 0: lines came before it was named */
   int process, next;          /* the process's next member, or -1 */
-  int n_ranks, n_hosts, n_channels, n_nvls;
+  int n_ranks, n_hosts, n_channels;
   uint64_t pointer, id; /* of the communicator in the process; commId, 0: not said */
   int parent;           /* the member that it was split from, or -1 */
   int64_t color, split; /* of the parent's splits, the number of this one */

@@ -78,7 +78,6 @@ static copse_status place(struct join *j, struct copse_log_member *m) {
   if (!comm->version) comm->version = version;
   if (m->n_hosts > 0) comm->n_hosts = m->n_hosts;
   if (comm->n_channels < m->n_channels) comm->n_channels = m->n_channels;
-  if (m->n_nvls > 0) comm->n_nvls_channels = m->n_nvls;
   return copse_index_map_add(&j->by_rank, copse_key_pair(i, m->rank.rank), i, j->err);
 }
 

@@ -428,17 +428,15 @@ static copse_status on_pick(struct line *l) {
 /* "24 coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels, .." */
 static copse_status on_channel_counts(struct line *l) {
   struct copse_scan s = l->s;
-  int64_t n, coll = 0, nvls = 0;
+  int64_t n, coll = 0;
   while (copse_scan_blanks(&s), copse_scan_int(&s, false, &n)) {
     if (copse_scan_begins(&s, " coll ")) coll = n;
-    if (copse_scan_begins(&s, " nvls ")) nvls = n;
     if (!copse_scan_to(&s, ",")) break;
   }
   int member = copse_log_member_of(l->r, l->thread_index);
-  if (member < 0 || coll > MAX_CHANNELS || nvls > MAX_CHANNELS) return COPSE_OK;
+  if (member < 0 || coll > MAX_CHANNELS) return COPSE_OK;
   struct copse_log_member *m = &l->r->members[member];
   if (m->n_channels < coll) m->n_channels = (int)coll;
-  m->n_nvls = (int)nvls;
   return COPSE_OK;
 }
 

@@ -146,7 +146,7 @@ static copse_status name_broken(struct draft *d, const struct copse_fault *given
     copse_text_add(name, " at %s%%", copse_q_text(percent, text));
   }
   int more = n - NAMED_FAULTS;
-  if (more > 0) copse_text_add(name, " and %d more fault%s", more, more > 1 ? "s" : "");
+  if (more > 0) copse_text_add(name, " and %d more fault%s", more, COPSE_S(more));
   d->view.name = name->data;
   return copse_text_status(name, d->err);
 }

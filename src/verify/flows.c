@@ -522,7 +522,7 @@ static copse_status at_parts(struct at_checker *c) {
       n_ranks += t->nodes[node].rank >= 0;
     }
     if (n_ranks < c->at->part_ranks)
-      return refute(c, "\"bound_at\": part %d has %d rank%s", i, n_ranks, n_ranks == 1 ? "" : "s");
+      return refute(c, "\"bound_at\": part %d has %d rank%s", i, n_ranks, COPSE_S(n_ranks));
   }
   for (int r = 0; r < t->n_ranks; r++)
     if (c->part[t->rank_nodes[r]] < 0) return refute(c, "\"bound_at\": rank %d is in no part", r);

@@ -216,7 +216,7 @@ START_TEST(the_choice_is_nccls) {
     snprintf(path, sizeof path, "%s/%s.topo.xml", SHARED_MACHINES, name);
     if (access(path, R_OK) != 0 || strncmp(algorithm, "NVLS", 4) == 0) continue;
     open_machine(&o, SHARED_MACHINES, name, hosts);
-    ASSERT_OK(copse_nccl_judge_choice(&o.judge, COPSE_ALLREDUCE, 0, &v, &err), &err);
+    ASSERT_OK(copse_nccl_judge_choice(&o.judge, COPSE_ALLREDUCE, &v, &err), &err);
     ck_assert_msg(strcmp(copse_nccl_algorithm_name(v.algorithm), algorithm) == 0,
                   "%s of %d hosts: %s, not %s", name, hosts, copse_nccl_algorithm_name(v.algorithm),
                   algorithm);

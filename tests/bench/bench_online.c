@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "schedule/online/online.h"
+#include "support/online_simulation.h"
 
 #define MIB ((double)(1 << 20))
 
@@ -172,7 +173,7 @@ static void bench_demand(struct bench *b, const char *what) {
   time_starts(b, true, &cold_plan, &cold_start);
   copse_online_inter(b->online, &bound, &nic);
   double t = now_us();
-  copse_online_walk(b->online, -1, count_piece, &pieces);
+  copse_online_walk(b->online, count_piece, &pieces);
   t = now_us() - t;
   printf("%5d %-15s %6d %6d %8.3f%% | %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f | %8.1f | %9.1f %9lld\n",
          b->n, what, copse_online_stages(b->online), copse_online_steps(b->online, NULL),
@@ -245,7 +246,7 @@ static void simulate(struct copse_planner *p, const struct copse_topology *t, in
   fill(bytes, t->n_ranks, what, mib * MIB);
   double plan_us = median_plan_us(p, bytes, runs);
   copse_planner_bound(p, &bound);
-  ok(copse_planner_add_to_sim(p, &dag, &err), &err);
+  ok(copse_test_online_simulation(t, online, &dag, &err), &err);
   ok(copse_simulate(t, &dag, &options, 1, &result, NULL, &err), &err);
   printf("%5d %-15s %8.0f KiB | %11.1f %11.1f %11.1f %9.4f | %-6s %5d %10d %8.1f\n", t->n_ranks,
          what, mib * 1024, bound.seconds * 1e6, bound.with_latency * 1e6, result.us,
@@ -262,7 +263,7 @@ static void bench_simulated(int hosts, const char *fabric, int runs) {
   struct copse_planner *p = NULL;
   struct copse_topology *t = cluster(hosts, fabric);
   int64_t *bytes = must(calloc((size_t)t->n_ranks * (size_t)t->n_ranks, sizeof *bytes));
-  ok(copse_planner_create(t, NULL, NULL, &p, &err), &err);
+  ok(copse_planner_create(t, NULL, &p, &err), &err);
   for (int d = 0; d < N_DEMANDS; d++)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
       simulate(p, t, bytes, demands[d], sizes[s], runs);

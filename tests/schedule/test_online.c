@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "predict/simulate.h"
+#include "support/online_simulation.h"
 #include "support/support.h"
 
 /* ---- topologies ----------------------------------------------------------------------------- */
@@ -133,7 +135,7 @@ START_TEST(other_shapes_are_not) {
     ASSERT_OK(copse_two_tier_find(t, &arena, &tier, &err), &err);
     ck_assert(!tier.found);
     ck_assert_msg(strstr(tier.why_not, cases[i].why), "%s: %s", cases[i].why, tier.why_not);
-    ASSERT_FAILS(copse_planner_create(t, NULL, NULL, &planner, &err), COPSE_UNSUPPORTED, &err,
+    ASSERT_FAILS(copse_planner_create(t, NULL, &planner, &err), COPSE_UNSUPPORTED, &err,
                  cases[i].why);
     ck_assert_ptr_null(planner);
     copse_arena_free(&arena);
@@ -199,7 +201,7 @@ static void check_simulated(const struct copse_topology *t, struct copse_planner
   struct copse_online_bound bound;
   struct copse_err err = COPSE_ERR_INIT;
   ASSERT_OK(copse_planner_plan(p, bytes, &err), &err);
-  ASSERT_OK(copse_planner_add_to_sim(p, &dag, &err), &err);
+  ASSERT_OK(copse_test_online_simulation(t, copse_planner_two_tier(p), &dag, &err), &err);
   ASSERT_OK(copse_simulate(t, &dag, &options, 1, &result, NULL, &err), &err);
   copse_planner_bound(p, &bound);
   double ratio = result.us / (bound.with_latency * 1e6);
@@ -224,7 +226,7 @@ START_TEST(two_tiers_are_near_the_bound_at_every_size) {
     struct copse_planner *p;
     struct copse_err err = COPSE_ERR_INIT;
     ck_assert_ptr_nonnull(bytes);
-    ASSERT_OK(copse_planner_create(t, NULL, NULL, &p, &err), &err);
+    ASSERT_OK(copse_planner_create(t, NULL, &p, &err), &err);
     ck_assert_ptr_nonnull(copse_planner_two_tier(p));
     for (int which = 0; which < 7; which++)
       for (size_t s = which == 5 ? 0 : 1; s < sizeof sizes / sizeof *sizes; s++) {
@@ -316,7 +318,7 @@ static void set_up_with(struct rescale *r, const char *latency) {
   memset(r->bytes, 0, sizeof r->bytes);
   ASSERT_OK(copse_topology_parse("mesh", mesh, (size_t)length, NULL, &r->t, &err), &err);
   make_offline(&r->offline);
-  ASSERT_OK(copse_planner_create(r->t, &r->offline.schedule, NULL, &r->p, &err), &err);
+  ASSERT_OK(copse_planner_create(r->t, &r->offline.schedule, &r->p, &err), &err);
   ck_assert_ptr_null(copse_planner_two_tier(r->p));
 }
 
@@ -423,6 +425,7 @@ START_TEST(small_messages_take_the_quickest_path) {
 END_TEST
 
 START_TEST(offline_paths_have_a_load_and_a_bound) {
+  static const struct copse_sim_transfer near = {.amount = 1000000}, far = {.amount = 4000000};
   struct rescale r;
   struct copse_online_bound bound;
   struct copse_sim_dag dag = {0};
@@ -439,7 +442,8 @@ START_TEST(offline_paths_have_a_load_and_a_bound) {
   ck_assert(bound.seconds > 199.99e-6 && bound.seconds < 200.01e-6);
   ck_assert(copse_planner_busiest_seconds(r.p) > 199.99e-6);
   ck_assert(copse_planner_busiest_seconds(r.p) < 200.01e-6);
-  ASSERT_OK(copse_planner_add_to_sim(r.p, &dag, &err), &err);
+  ASSERT_OK(copse_sim_dag_add_path(&dag, r.t, (int[]){0, 4, 5, 2}, 4, &near, NULL, &err), &err);
+  ASSERT_OK(copse_sim_dag_add_path(&dag, r.t, (int[]){1, 4, 5, 2, 3}, 5, &far, NULL, &err), &err);
   ASSERT_OK(copse_simulate(r.t, &dag, NULL, 1, &result, NULL, &err), &err);
   ck_assert(result.us >= bound.seconds * 1e6);
   copse_sim_dag_free(&dag);
@@ -469,7 +473,7 @@ START_TEST(offline_schedules_that_do_not_fit_are_refused) {
   struct copse_err err = COPSE_ERR_INIT;
   set_up(&r);
   r.offline.schedule.n_flows = 3; /* nothing from rank 1 on */
-  ASSERT_OK(copse_planner_create(r.t, &r.offline.schedule, NULL, &p, &err), &err);
+  ASSERT_OK(copse_planner_create(r.t, &r.offline.schedule, &p, &err), &err);
   r.bytes[1 * 4 + 2] = 1;
   ASSERT_FAILS(copse_planner_plan(p, r.bytes, &err), COPSE_INFEASIBLE, &err,
                "from rank 1 to rank 2");
@@ -477,19 +481,19 @@ START_TEST(offline_schedules_that_do_not_fit_are_refused) {
   r.offline.schedule.n_flows = 12;
   r.offline.flows[4].n_paths = 0; /* a flow from rank 1 to rank 2 without a path */
   err = (struct copse_err)COPSE_ERR_INIT;
-  ASSERT_OK(copse_planner_create(r.t, &r.offline.schedule, NULL, &p, &err), &err);
+  ASSERT_OK(copse_planner_create(r.t, &r.offline.schedule, &p, &err), &err);
   ASSERT_FAILS(copse_planner_plan(p, r.bytes, &err), COPSE_INFEASIBLE, &err,
                "from rank 1 to rank 2");
   copse_planner_release(p);
   r.offline.schedule.n_flows = 3;
   r.offline.nodes[0][1] = 3; /* h0.gpu0 -> h1.gpu1 directly */
   err = (struct copse_err)COPSE_ERR_INIT;
-  ASSERT_FAILS(copse_planner_create(r.t, &r.offline.schedule, NULL, &p, &err), COPSE_INVALID, &err,
+  ASSERT_FAILS(copse_planner_create(r.t, &r.offline.schedule, &p, &err), COPSE_INVALID, &err,
                "isn't there");
   ck_assert_ptr_null(p);
   r.offline.schedule.collective = COPSE_ALLGATHER;
   err = (struct copse_err)COPSE_ERR_INIT;
-  ASSERT_FAILS(copse_planner_create(r.t, &r.offline.schedule, NULL, &p, &err), COPSE_INVALID, &err,
+  ASSERT_FAILS(copse_planner_create(r.t, &r.offline.schedule, &p, &err), COPSE_INVALID, &err,
                "alltoall");
   tear_down(&r);
 }

@@ -110,7 +110,7 @@ static void plan(struct fixture *f) {
   struct copse_err err = COPSE_ERR_INIT;
   ASSERT_OK(copse_online_plan(f->online, f->bytes, &err), &err);
   f->pieces.n = 0;
-  copse_online_walk(f->online, -1, keep, &f->pieces);
+  copse_online_walk(f->online, keep, &f->pieces);
 }
 
 static int compare64(int64_t a, int64_t b) { return a < b ? -1 : a > b; }
@@ -784,7 +784,7 @@ START_TEST(a_count_above_the_limit_leaves_no_plan) {
   f.bytes[35] = ((int64_t)1 << 62) / (6 * 2) + 1;
   ASSERT_FAILS(copse_online_plan(f.online, f.bytes, &err), COPSE_OVERFLOW, &err, "rank 5 sends");
   f.pieces.n = 0;
-  copse_online_walk(f.online, -1, keep, &f.pieces);
+  copse_online_walk(f.online, keep, &f.pieces);
   ck_assert_uint_eq(f.pieces.n, 0); /* no plan after a failure */
   tear_down(&f);
 }
@@ -821,7 +821,7 @@ START_TEST(counts_changed_after_planning_do_no_harm) {
     fill(&f, 3, 10000, &state);
     plan(&f);
     fill(&f, which, 20000, &state);
-    copse_online_walk(f.online, -1, keep, &f.pieces);
+    copse_online_walk(f.online, keep, &f.pieces);
     for (int r = 0; r < f.n; r++)
       ASSERT_OK(copse_online_transfers(f.online, r, 3, out, 50, &n, &err), &err);
     tear_down(&f);

@@ -101,8 +101,8 @@ static void print_report(const struct copse_nccl_best *best, const struct copse_
     printf("%s: %d hosts of %d kinds, %d GPUs, allreduce\n", t->name, best->n_hosts, best->n_groups,
            best->n_ranks);
   else
-    printf("%s: %d host%s of %d GPUs, allreduce\n", t->name, best->n_hosts,
-           best->n_hosts > 1 ? "s" : "", best->n_ranks / best->n_hosts);
+    printf("%s: %d host%s of %d GPUs, allreduce\n", t->name, best->n_hosts, COPSE_S(best->n_hosts),
+           best->n_ranks / best->n_hosts);
   for (int g = 0; best->n_groups > 1 && g < best->n_groups; g++) {
     print_hosts(best, g);
     printf(" alone could have rings of %s GB/s and chains of %s at most\n",

@@ -296,7 +296,7 @@ static copse_status judge_links(struct job *j, enum copse_nccl_graph_id id,
 
 static copse_status fill_model(struct job *j) {
   int sm = j->model.sm; /* guessed where the input does not say it */
-  COPSE_DO(copse_nccl_judge_model(&j->judge, true, &j->model, j->err));
+  COPSE_DO(copse_nccl_judge_model(&j->judge, &j->model, j->err));
   j->model.sm = sm;
   j->model.amd = j->input && strstr(j->input, "AuthenticAMD");
   j->facts.ring_busbw = j->model.links[COPSE_NCCL_RING];
@@ -374,7 +374,7 @@ static copse_status judge_theirs(struct job *j, copse_collective collective,
   struct copse_nccl_verdict verdict, nvls;
   struct copse_nccl_judge *judge = &j->judge_theirs;
   if (j->theirs.n == 0) return COPSE_OK;
-  COPSE_DO(copse_nccl_judge_choice(judge, collective, 0, &verdict, j->err));
+  COPSE_DO(copse_nccl_judge_choice(judge, collective, &verdict, j->err));
   if (copse_nccl_judge_has(judge, COPSE_NCCL_NVLS, collective)) {
     COPSE_DO(copse_nccl_judge(judge, COPSE_NCCL_NVLS, collective, 0, &nvls, j->err));
     if (copse_q_cmp(copse_nccl_verdict_time(&nvls), copse_nccl_verdict_time(&verdict)) < 0)

@@ -91,7 +91,7 @@ static const char *verdict_text(const struct copse_audit_input *in, struct copse
                               row->links, busiest);
   return copse_arena_printf(
       &audit->arena, "%s, %d channel%s x %.4g GB/s %s; its links allow %.4g, the busiest is %s",
-      copse_nccl_algorithm_name(v->algorithm), g->n_channels, g->n_channels == 1 ? "" : "s",
+      copse_nccl_algorithm_name(v->algorithm), g->n_channels, COPSE_S(g->n_channels),
       copse_q_to_double(inter ? g->speed_inter : g->speed_intra),
       copse_nccl_path_name(inter ? g->type_inter : g->type_intra), row->links, busiest);
 }
@@ -152,7 +152,7 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
   }
   find_measured(in, row);
   if (!in->judge || t->n_ranks < 2) return COPSE_OK;
-  COPSE_DO(copse_nccl_judge_choice(in->judge, bound->collective, 0, &v, err));
+  COPSE_DO(copse_nccl_judge_choice(in->judge, bound->collective, &v, err));
   row->algorithm = v.algorithm;
   row->links = copse_audit_busbw(t, bound->collective, v.links_time);
   row->stated = copse_audit_busbw(t, bound->collective, v.stated_time);
@@ -274,7 +274,7 @@ copse_status copse_audit_make(const struct copse_audit_input *in, struct copse_a
   *out = (struct copse_audit){0};
   out->headline = copse_arena_printf(
       &out->arena, "%s: %d GPU%s on %d host%s, %d NIC%s%s", in->topology->name, ranks,
-      ranks == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s", m->n_ports, m->n_ports == 1 ? "" : "s",
+      COPSE_S(ranks), hosts, COPSE_S(hosts), m->n_ports, COPSE_S(m->n_ports),
       in->repeated ? "; the network between them taken as no limit" : "");
   if (!out->headline) return copse_fail_nomem(err);
   for (int i = 0; i < in->n_bounds; i++)

@@ -120,7 +120,7 @@ static copse_status find_stated_below(struct causes *c) {
       say(c,
           "%d channel%s x %.4g GB/s state %.4g GB/s of bus bandwidth; the links of these %ss allow "
           "%.4g (NCCL tries speeds in steps)",
-          g->n_channels, g->n_channels == 1 ? "" : "s",
+          g->n_channels, COPSE_S(g->n_channels),
           copse_q_to_double(c->in->machine->n_hosts > (ring ? 1 : 2) ? g->speed_inter
                                                                      : g->speed_intra),
           c->row->stated, name, c->links),
@@ -151,7 +151,7 @@ static copse_status judge_best(const struct causes *c, struct reach *r) {
   r->rings_bound = copse_q_to_double(c->in->best->ring.bound);
   struct copse_nccl_model model;
   int algorithm, protocol;
-  COPSE_DO(copse_nccl_judge_model(&judge, true, &model, c->err));
+  COPSE_DO(copse_nccl_judge_model(&judge, &model, c->err));
   r->tuned_to_trees =
       copse_nccl_choose(&model, COPSE_TUNER_ALLREDUCE, MODEL_BYTES, &algorithm, &protocol) &&
       algorithm == COPSE_TUNER_TREE;

@@ -130,7 +130,7 @@ static copse_status find_few_channels(struct measured *m) {
       say(m,
           "%d channel%s, %.4g GB/s of bus bandwidth each; but for links between sockets, whose "
           "speed NCCL guesses, these rings could have %.4g, until %s is full",
-          channels, channels == 1 ? "" : "s", m->row->measured / channels, limit,
+          channels, COPSE_S(channels), m->row->measured / channels, limit,
           copse_audit_link(m->in, m->audit, link)),
       say(m, "NCCL_MIN_NCHANNELS=%d, then measure again (a channel is one thread block of a GPU)",
           channels <= 2 ? 8 : 16),

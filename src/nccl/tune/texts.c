@@ -376,7 +376,7 @@ static void add_limits(const struct copse_tune_facts *f, struct copse_text *out)
 void copse_tune_write_readme(const struct copse_tune_facts *f, struct copse_text *out) {
   copse_text_add(out,
                  "# %s for %s: %d host%s of %d GPUs\n\nMade by copse %s. On every rank:\n\n    . ",
-                 f->rccl ? "RCCL" : "NCCL", f->topology, f->hosts, f->hosts > 1 ? "s" : "", f->gpus,
+                 f->rccl ? "RCCL" : "NCCL", f->topology, f->hosts, COPSE_S(f->hosts), f->gpus,
                  f->version_text);
   copse_text_add(out, "./env.sh\n");
   add_figures(f, out);

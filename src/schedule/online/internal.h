@@ -14,9 +14,3 @@ int64_t copse_online_hop_ns(void);
 copse_status copse_online_link_units(const struct copse_topology *topology,
                                      struct copse_arena *arena, int64_t **units, int64_t *scale,
                                      struct copse_err *err) COPSE_CHECKED;
-
-/* copse_planner_add_to_sim of two tiers. */
-copse_status copse_online_add_to_sim(const struct copse_topology *topology,
-                                     const struct copse_two_tier *tier, struct copse_online *online,
-                                     struct copse_sim_dag *dag,
-                                     struct copse_err *err) COPSE_CHECKED;

@@ -257,16 +257,15 @@ static copse_status take_offline(struct copse_planner *r, const struct copse_sch
 static void planner_release_at(struct copse_planner **planner) { copse_planner_release(*planner); }
 
 copse_status copse_planner_create(const struct copse_topology *topology,
-                                  const struct copse_schedule *offline,
-                                  const struct copse_online_options *options,
-                                  struct copse_planner **out, struct copse_err *err) {
+                                  const struct copse_schedule *offline, struct copse_planner **out,
+                                  struct copse_err *err) {
   COPSE_AT_END(planner_release_at) struct copse_planner *r = NULL;
   *out = NULL;
   COPSE_DO(copse_calloc(1, sizeof *r, &r, err));
   r->topology = topology;
   COPSE_DO(copse_two_tier_find(topology, &r->arena, &r->tier, err));
   if (r->tier.found)
-    COPSE_DO(copse_online_create(&r->tier.model, options, &r->online, err));
+    COPSE_DO(copse_online_create(&r->tier.model, NULL, &r->online, err));
   else if (offline)
     COPSE_DO(take_offline(r, offline, err));
   else
@@ -471,22 +470,5 @@ copse_status copse_planner_transfers(struct copse_planner *r, int rank, int whic
   for (int i = r->touch_start[rank]; i < r->touch_start[rank + 1]; i++)
     put_hops(r, r->touches[i], rank, which, &list);
   *n = list.n;
-  return COPSE_OK;
-}
-
-copse_status copse_planner_add_to_sim(struct copse_planner *r, struct copse_sim_dag *dag,
-                                      struct copse_err *err) {
-  if (r->online) return copse_online_add_to_sim(r->topology, &r->tier, r->online, dag, err);
-  for (int f = 0; r->bytes && f < r->n_pairs; f++)
-    for (int p = 0; p < r->pairs[f].n_ways; p++) {
-      const struct way *way = &r->ways[r->pairs[f].first_way + p];
-      int64_t offset, end;
-      share(r, r->pairs[f].first_way + p, &offset, &end);
-      struct copse_sim_transfer transfer = {
-          .amount = (double)(end - offset) /* for simulated seconds */, .order = p};
-      if (end == offset) continue;
-      COPSE_DO(copse_sim_dag_add_path(dag, r->topology, r->nodes + way->first_node, way->n_nodes,
-                                      &transfer, NULL, err));
-    }
   return COPSE_OK;
 }

@@ -9,7 +9,6 @@
  *   plan a demand                                  copse_planner_plan
  *   how fast can any schedule be? how fast is it?  copse_planner_bound, _predicted_seconds
  *   what does a rank send and receive?             copse_planner_transfers
- *   how long will it take, simulated?              copse_planner_add_to_sim
  */
 #pragma once
 
@@ -18,7 +17,6 @@
 
 #include "base/err.h"
 #include "schedule/schedule.h"
-#include "predict/simulate.h"
 #include "solver/online/planner.h"
 #include "topology/topology.h"
 
@@ -47,15 +45,14 @@ struct copse_planner;
 
 /*
  * A planner for `topology`, which it borrows. offline: an alltoall schedule on this topology, used
- * (and copied) where the topology is not two tiers; may be NULL where it is. options: of the
- * two-tier planner, NULL for the defaults. All memory is taken here.
+ * (and copied) where the topology is not two tiers; may be NULL where it is. All memory is taken
+ * here.
  * COPSE_UNSUPPORTED where neither way is open; the text says what keeps it from being two tiers.
  * COPSE_INVALID for an offline schedule of another topology.
  */
 copse_status copse_planner_create(const struct copse_topology *topology,
-                                  const struct copse_schedule *offline,
-                                  const struct copse_online_options *options,
-                                  struct copse_planner **out, struct copse_err *err) COPSE_CHECKED;
+                                  const struct copse_schedule *offline, struct copse_planner **out,
+                                  struct copse_err *err) COPSE_CHECKED;
 void copse_planner_release(struct copse_planner *planner);
 
 /* The two-tier planner inside, or NULL where offline paths are used. Borrowed. */
@@ -91,13 +88,3 @@ double copse_planner_busiest_seconds(const struct copse_planner *planner);
 copse_status copse_planner_transfers(struct copse_planner *planner, int rank, int which,
                                      struct copse_online_transfer *out, int64_t capacity,
                                      int64_t *n, struct copse_err *err) COPSE_CHECKED;
-
-/*
- * Appends the plan to a simulation, in bytes (unit_bytes 1). Two tiers: the pieces of a step
- * between two ranks are one transfer, those inside a host on their own. Nothing waits for a whole
- * step. A NIC has 384 KiB under way before its next message, at the sender and at the receiver;
- * BALANCE runs as far ahead again of the NIC it is for; LOCAL keeps step with the
- * sender's NIC. INTER waits for all BALANCE of its step to its sender, SCATTER for all INTER.
- */
-copse_status copse_planner_add_to_sim(struct copse_planner *planner, struct copse_sim_dag *dag,
-                                      struct copse_err *err) COPSE_CHECKED;

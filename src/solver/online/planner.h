@@ -181,10 +181,10 @@ struct copse_online_piece {
 typedef void copse_online_sink(void *ctx, const struct copse_online_piece *piece);
 
 /*
- * Hands out the pieces that leave `host` (all hosts: -1), lane by lane, of one in the order of
- * steps, for each pair of hosts; a host's own pieces, diagonal included, come first.
+ * Hands out all pieces, lane by lane, of one in the order of steps, for each pair of hosts; a
+ * host's own pieces, diagonal included, come before those that leave it.
  */
-void copse_online_walk(struct copse_online *online, int host, copse_online_sink *sink, void *ctx);
+void copse_online_walk(struct copse_online *online, copse_online_sink *sink, void *ctx);
 
 enum copse_online_kind {
   COPSE_ONLINE_SELF,    /* a rank's own copy */

@@ -337,11 +337,10 @@ static void walk_local(struct copse_online *o, int a, copse_online_sink *sink, v
     for (int k = 0; k < o->g; k++) walk_local_message(o, a, i, (i + k) % o->g, sink, ctx);
 }
 
-void copse_online_walk(struct copse_online *o, int host, copse_online_sink *sink, void *ctx) {
+void copse_online_walk(struct copse_online *o, copse_online_sink *sink, void *ctx) {
   const struct wanted all = {.lane = -1, .sink = sink, .ctx = ctx};
   if (!o->bytes) return;
   for (int a = 0; a < o->h; a++) {
-    if (host >= 0 && a != host) continue;
     walk_local(o, a, sink, ctx);
     list_visits(o, a, true);
     for (int b = 0; b < o->h; b++)

@@ -71,6 +71,8 @@ UCX_LIBS   = $(shell $(PKG_CONFIG) --libs ucx)
 CXX_WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Wwrite-strings $(if $(WERROR),-Werror)
 WARNINGS := $(CXX_WARNINGS) -Wstrict-prototypes -Wmissing-prototypes
 CPPFLAGS_ALL = -D_GNU_SOURCE -Iinclude -Isrc $(LIB_CFLAGS) $(CPPFLAGS)
+# Other projects' data, which some tests compare with where it is there: a folder with nccl/data, beside this one.
+OUTSIDE ?= $(patsubst %/nccl/data,%,$(firstword $(wildcard ../*/nccl/data)))
 # -g1: functions and lines, enough for sanitizers, backtraces and perf, at two thirds of -g's
 # compile time; CFLAGS=-g CXXFLAGS=-g for a debugger that shows variables.
 CFLAGS_ALL   = -std=c11 -g1 -fPIC -fvisibility=hidden -pthread $(WARNINGS) $(VARIANT_FLAGS) $(CFLAGS)
@@ -137,7 +139,7 @@ $(PLAIN_OBJ): VARIANT_FLAGS := -O2
 $(PLAIN_OBJ): build/obj/%.o: %.c
 	$(call say,CC,$< (plain))
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests -DCOPSE_TEST_OUTSIDE='"$(OUTSIDE)"' $(CHECK_CFLAGS)) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 -include $(PLAIN_OBJ:.o=.d)
 endif
 NCCL_OBJ := $(patsubst %.c,$(OBJ)/%.o,$(wildcard src/dropin/*.c))
@@ -216,7 +218,7 @@ FORCE:
 $(OBJ)/%.o: %.c $(OBJ)/.flags
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS)) $(CFLAGS_ALL) $(if $(filter $<,$(TEST_SRC)),-O0) $(if $(filter $<,$(COLD)),-O0 $(CALLS)) $(if $(filter tests/%,$<),$(TEST_FLAGS)) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(if $(filter tests/%,$<),-Itests -DCOPSE_TEST_OUTSIDE='"$(OUTSIDE)"' $(CHECK_CFLAGS)) $(CFLAGS_ALL) $(if $(filter $<,$(TEST_SRC)),-O0) $(if $(filter $<,$(COLD)),-O0 $(CALLS)) $(if $(filter tests/%,$<),$(TEST_FLAGS)) -MMD -MP -c $< -o $@
 
 # Where copse looks for its libraries if they are not beside the program.
 $(OBJ)/src/cli/main.o: CPPFLAGS_ALL += -DCOPSE_LIBDIR='"$(LIBDIR)"'

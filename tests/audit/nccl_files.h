@@ -1,5 +1,5 @@
 /* What the tests that read NCCL's files share: machines of tests/data/nccl and, where it is there,
- * of ../shared/nccl/data. */
+ * of OUTSIDE/nccl/data. */
 #ifndef COPSE_TESTS_NCCL_FILES_H
 #define COPSE_TESTS_NCCL_FILES_H
 
@@ -13,7 +13,7 @@
 #include "nccl/machine.h"
 #include "support/support.h"
 
-#define SHARED_MACHINES "../shared/nccl/data"
+#define SHARED_MACHINES COPSE_TEST_OUTSIDE "/nccl/data"
 #define OWN_MACHINES "tests/data/nccl"
 
 /* The names of the machines with a topology in a folder, sorted; their number. */

@@ -348,20 +348,22 @@ END_TEST
 
 /* The log of a job stands in for a dump: the same rings, the same loads. */
 START_TEST(logs_stand_in_for_dumps) {
-  if (access("../shared/nccl/logs", R_OK) != 0) COPSE_SKIP("no ../shared/nccl/logs");
-  audit(SHARED_MACHINES
-        "/dgx-h100-8nic.topo.xml ../shared/nccl/logs/nccl-2.30.7-h100x8.log "
-        "../shared/nccl/logs/nccl-tests-all_reduce-h100x8.txt "
-        "../shared/nccl/logs/nvbandwidth-h100x8.txt");
+  if (access(COPSE_TEST_OUTSIDE "/nccl/logs", R_OK) != 0)
+    COPSE_SKIP("no " COPSE_TEST_OUTSIDE "/nccl/logs");
+  audit(SHARED_MACHINES "/dgx-h100-8nic.topo.xml " COPSE_TEST_OUTSIDE
+                        "/nccl/logs/nccl-2.30.7-h100x8.log " COPSE_TEST_OUTSIDE
+                        "/nccl/logs/nccl-tests-all_reduce-h100x8.txt " COPSE_TEST_OUTSIDE
+                        "/nccl/logs/nvbandwidth-h100x8.txt");
   expect("allreduce", "nccl_busbw_GBps", 360);
   expect("allreduce", "links_busbw_GBps", 370.8);
   ck_assert_double_gt(figure("allreduce", "measured_busbw_GBps"), 370.8); /* NVLS */
   cJSON_Delete(json);
-  audit("../shared/nccl/logs/nccl-2.30.7-h100x8.log"); /* and for the topology */
+  audit(COPSE_TEST_OUTSIDE "/nccl/logs/nccl-2.30.7-h100x8.log"); /* and for the topology */
   expect("allreduce", "nccl_busbw_GBps", 360);
   expect("allreduce", "bound_busbw_GBps", 370.8);
   cJSON_Delete(json);
-  audit(SHARED_MACHINES "/dgx-a100-8nic.topo.xml ../shared/nccl/logs/nccl-2.22.3-a100x16.log");
+  audit(SHARED_MACHINES "/dgx-a100-8nic.topo.xml " COPSE_TEST_OUTSIDE
+                        "/nccl/logs/nccl-2.22.3-a100x16.log");
   expect("allreduce", "links_busbw_GBps", 192);
   cJSON_Delete(json);
 }
@@ -483,9 +485,9 @@ static void audit_with(const char *first, const char *file) {
 /* Lines of a log that are rank 0's alone: rings, but not whose NICs they use. */
 START_TEST(what_a_log_lacks_is_not_judged) {
   static char line[4096], text[1 << 20];
-  FILE *log = fopen("../shared/nccl/logs/nccl-2.22.3-a100x16.log", "r");
+  FILE *log = fopen(COPSE_TEST_OUTSIDE "/nccl/logs/nccl-2.22.3-a100x16.log", "r");
   size_t n = 0;
-  if (!log) COPSE_SKIP("no ../shared/nccl/logs");
+  if (!log) COPSE_SKIP("no " COPSE_TEST_OUTSIDE "/nccl/logs");
   while (fgets(line, sizeof line, log))
     if (strstr(line, "[0] NCCL INFO") && n + strlen(line) < sizeof text)
       n += (size_t)snprintf(text + n, sizeof text - n, "%s", line);

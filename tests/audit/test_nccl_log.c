@@ -370,10 +370,10 @@ START_TEST(shared_logs) {
     const char *path;
     int ranks, hosts, channels, edges, graphs;
     const char *ring0, *tree3;
-  } logs[] = {{"../shared/nccl/logs/nccl-2.22.3-a100x16.log", 16, 2, 16, 608, 0,
+  } logs[] = {{COPSE_TEST_OUTSIDE "/nccl/logs/nccl-2.22.3-a100x16.log", 16, 2, 16, 608, 0,
                "0 7 6 5 4 3 2 1 8 15 14 13 12 11 10 9", "4/-1/-1->3->2"},
-              {"../shared/nccl/logs/nccl-2.30.7-h100x8.log", 8, 1, 24, 192, 24, "0 1 2 3 4 5 6 7",
-               "4/-1/-1->3->2"}};
+              {COPSE_TEST_OUTSIDE "/nccl/logs/nccl-2.30.7-h100x8.log", 8, 1, 24, 192, 24,
+               "0 1 2 3 4 5 6 7", "4/-1/-1->3->2"}};
   struct copse_nccl_log log;
   size_t size = 0;
   if (access(logs[_i].path, R_OK) != 0) COPSE_SKIP("no %s", logs[_i].path);

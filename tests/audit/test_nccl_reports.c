@@ -452,8 +452,8 @@ START_TEST(shared_samples) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_tests t;
   struct copse_nvbandwidth n;
-  const char *table = "../shared/nccl/logs/nccl-tests-all_reduce-h100x8.txt";
-  const char *matrix = "../shared/nccl/logs/nvbandwidth-h100x8.txt";
+  const char *table = COPSE_TEST_OUTSIDE "/nccl/logs/nccl-tests-all_reduce-h100x8.txt";
+  const char *matrix = COPSE_TEST_OUTSIDE "/nccl/logs/nvbandwidth-h100x8.txt";
   if (access(table, R_OK) != 0 || access(matrix, R_OK) != 0) COPSE_SKIP("no %s", table);
   COPSE_AT_END(copse_free_at) char *text = copse_test_load(table, &size);
   ck_assert_uint_eq(copse_nccl_detect(text, size), COPSE_NCCL_IS_TESTS);

@@ -214,7 +214,7 @@ START_TEST(trays_of_one_domain_are_solved) {
 END_TEST
 
 START_TEST(a_domain_of_72) {
-  const char *path = "../shared/nccl/data/gb200-nvl72.topo.xml";
+  const char *path = COPSE_TEST_OUTSIDE "/nccl/data/gb200-nvl72.topo.xml";
   if (access(path, R_OK) != 0) COPSE_SKIP("no %s", path);
   ck_assert_int_eq(
       copse_test_command("@ solve %s -c allgather --links nvlink --exact -o %%/m.json", path), 0);

@@ -597,7 +597,7 @@ END_TEST
 /* ---- others' results
  * ------------------------------------------------------------------------------------- */
 
-#define PEERS "../shared/peers/"
+#define PEERS COPSE_TEST_OUTSIDE "/peers/"
 
 struct row {
   char topology[64], collective[32], root[16];

@@ -1,7 +1,7 @@
 /*
  * Predictions: a schedule's are those of its plan, whatever file either comes from; a message costs
  * its sender time; what has no plan says so; and the model of pure links agrees with a simulator
- * that shares no code with copse (../shared/peers/alphabeta.py), where that is there.
+ * that shares no code with copse (OUTSIDE/peers/alphabeta.py), where that is there.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,7 +224,7 @@ END_TEST
 
 /* ---- pure links ---------------------------------------------------------------------------- */
 
-#define PEERS "../shared/peers/"
+#define PEERS COPSE_TEST_OUTSIDE "/peers/"
 
 static const struct {
   const char *topology, *collective;

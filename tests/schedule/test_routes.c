@@ -206,7 +206,7 @@ START_TEST(their_plans_make_no_detours) { check_plan("topologies/dgx1-v100.json"
 END_TEST
 
 START_TEST(a_plan_that_lost_its_paths_is_mended) {
-  static const char path[] = "../shared/peers/cases/asymsw5043.json";
+  static const char path[] = COPSE_TEST_OUTSIDE "/peers/cases/asymsw5043.json";
   FILE *file = fopen(path, "r");
   if (!file) COPSE_SKIP("%s is not here", path);
   fclose(file);

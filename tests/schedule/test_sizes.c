@@ -1,6 +1,6 @@
 /* Schedules for one message size: on random and symmetric fabrics, beside the candidates that they
  * are chosen from, written and read, and beside a simulator that shares no code with copse
- * (../shared/peers/alphabeta.py), where that is there. */
+ * (OUTSIDE/peers/alphabeta.py), where that is there. */
 #include "predict/sizes.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@
 #include "verify/verify.h"
 
 #define WORK 1e6
-#define PEERS "../shared/peers/"
+#define PEERS COPSE_TEST_OUTSIDE "/peers/"
 
 static const copse_collective all[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER, COPSE_ALLREDUCE,
                                        COPSE_BROADCAST, COPSE_REDUCE,         COPSE_ALLTOALL};

@@ -297,7 +297,7 @@ static void expect_read_back(const char *path) {
 
 START_TEST(trees_in_logs_are_the_machines) {
   static const char *const folders[] = {"tests/data/nccl/*.topo.xml",
-                                        "../shared/nccl/data/*.topo.xml"};
+                                        COPSE_TEST_OUTSIDE "/nccl/data/*.topo.xml"};
   glob_t found = {0};
   int n = 0;
   for (int i = 0; i < 2; i++) (void)glob(folders[i], i > 0 ? GLOB_APPEND : 0, NULL, &found);

@@ -232,8 +232,8 @@ static bool exchanges_gpus(const struct copse_nccl_graph_search *ring) {
 /* Every dump of NCCL 2.30.7 that is at hand: what is written of it is what it says. */
 START_TEST(dumps_of_nccl_read_back) {
   glob_t files = {0};
-  if (glob("../shared/nccl/data/*.graph.xml", 0, NULL, &files) != 0)
-    COPSE_SKIP("no ../shared/nccl/data");
+  if (glob(COPSE_TEST_OUTSIDE "/nccl/data/*.graph.xml", 0, NULL, &files) != 0)
+    COPSE_SKIP("no " COPSE_TEST_OUTSIDE "/nccl/data");
   for (size_t i = 0; i < files.gl_pathc; i++) {
     struct copse_nccl_graphs graphs;
     struct copse_err err = COPSE_ERR_INIT;

@@ -1,6 +1,6 @@
 /*
  * NCCL's tuning model: every latency, bandwidth and choice that NCCL 2.30.7 printed for 28 machines
- * on 1, 2 and 4 hosts (../shared/nccl/data/tuning.tsv, picks.tsv), where they are there.
+ * on 1, 2 and 4 hosts (OUTSIDE/nccl/data/tuning.tsv, picks.tsv), where they are there.
  */
 #include <ctype.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "nccl/model.h"
 #include "support/support.h"
 
-#define DATA "../shared/nccl/data/"
+#define DATA COPSE_TEST_OUTSIDE "/nccl/data/"
 
 /* ---- tables
  * -------------------------------------------------------------------------------------- */
@@ -101,7 +101,8 @@ static void set_gpus(struct machine *m) {
   size_t size;
   snprintf(path, sizeof path, DATA "%s.topo.xml", m->name);
   if (strcmp(m->name, "proj-dgx-a100") == 0) strcpy(path, "topologies/dgx-a100.xml");
-  if (strcmp(m->name, "ibm_h100_gx3d") == 0) strcpy(path, "../shared/topologies/ibm_h100_gx3d.xml");
+  if (strcmp(m->name, "ibm_h100_gx3d") == 0)
+    strcpy(path, COPSE_TEST_OUTSIDE "/topologies/ibm_h100_gx3d.xml");
   ck_assert_int_eq(copse_file_read(path, &text, &size, NULL), COPSE_OK);
   m->model.sm = 1000;
   for (char *p = strstr(text, " sm=\""); p; p = strstr(p + 1, " sm=\""))

@@ -402,8 +402,8 @@ static void check_file(const char *path) {
 START_TEST(nccl_s_files_read_back_the_same) {
   glob_t files = {0};
   check_file("topologies/dgx-a100.xml");
-  if (glob("../shared/nccl/data/*.topo.xml", 0, NULL, &files) != 0)
-    COPSE_SKIP("no ../shared/nccl/data");
+  if (glob(COPSE_TEST_OUTSIDE "/nccl/data/*.topo.xml", 0, NULL, &files) != 0)
+    COPSE_SKIP("no " COPSE_TEST_OUTSIDE "/nccl/data");
   for (size_t i = 0; i < files.gl_pathc; i++)
     if (!strstr(files.gl_pathv[i], "gb200-mnnvl") && !strstr(files.gl_pathv[i], "nvl72"))
       check_file(files.gl_pathv[i]);

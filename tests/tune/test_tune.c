@@ -1,6 +1,6 @@
 /*
  * copse tune: what is in the folder, as NCCL, RCCL and a shell read it. Of the machines whose
- * graphs NCCL 2.30.7 found (../shared/nccl/data, where it is there) ours are at least as fast.
+ * graphs NCCL 2.30.7 found (OUTSIDE/nccl/data, where it is there) ours are at least as fast.
  */
 #include <cjson/cJSON.h>
 #include <dlfcn.h>
@@ -499,7 +499,7 @@ END_TEST
 /* ---- beside NCCL's own
  * --------------------------------------------------------------------------- */
 
-#define DATA "../shared/nccl/data/"
+#define DATA COPSE_TEST_OUTSIDE "/nccl/data/"
 
 /* Channels times speed of NCCL's ring: busbw of an allreduce of large messages. */
 static double nccl_s(const char *name, int hosts) {

@@ -22,6 +22,9 @@ copse_status copse_grow(void *array, size_t *capacity, size_t need, size_t size,
 /* The same for an array and its capacity, each named once. */
 #define COPSE_GROW(array, capacity, need, err) \
   copse_grow(&(array), &(capacity), need, sizeof *(array), err)
+/* Puts an item behind the n of an array that grows: array[n++] = item. */
+#define COPSE_PUSH(array, n, capacity, err, ...) \
+  (COPSE_GROW(array, capacity, (size_t)(n) + 1, err) ?: ((array)[(n)++] = __VA_ARGS__, COPSE_OK))
 
 /*
  * Defines `name`, an order for COPSE_SORT: how *a and *b, two items of `type`, compare. Keys are
@@ -71,6 +74,9 @@ copse_status copse_arena_array(struct copse_arena *arena, size_t n, size_t size,
 /* COPSE_GROW for an array of the arena; what it outgrows stays there until the end. */
 #define COPSE_GROW_IN(arena, array, capacity, need, err) \
   copse_arena_grow(arena, &(array), &(capacity), need, sizeof *(array), err)
+#define COPSE_PUSH_IN(arena, array, n, capacity, err, ...)     \
+  (COPSE_GROW_IN(arena, array, capacity, (size_t)(n) + 1, err) \
+       ?: ((array)[(n)++] = __VA_ARGS__, COPSE_OK))
 copse_status copse_arena_grow(struct copse_arena *arena, void *array, size_t *capacity, size_t need,
                               size_t size, struct copse_err *err) COPSE_CHECKED;
 /* As COPSE_ARRAY for several pointers to `type`, each given by its address: n elements each. */

@@ -284,9 +284,8 @@ bool copse_nccl_in_group(void) { return open_group.depth > 0; }
 /* Keeps a call for the end of the group; takes over the caller's use of comm if it succeeds. */
 static copse_status hold(struct group *group, const struct copse_nccl_call *call,
                          struct copse_nccl_comm *comm) {
-  copse_status status = COPSE_GROW(group->held, group->held_capacity, group->n_held + 1, NULL);
-  if (status == COPSE_OK) group->held[group->n_held++] = (struct held){*call, comm};
-  return status;
+  return COPSE_PUSH(group->held, group->n_held, group->held_capacity, NULL,
+                    (struct held){*call, comm});
 }
 
 static ncclResult_t note_passed(struct group *group, const struct copse_nccl_call *call,

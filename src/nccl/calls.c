@@ -74,9 +74,7 @@ static copse_status join_call(struct copse_calls *calls, const struct copse_call
     return COPSE_OK;
   }
   COPSE_DO(copse_index_map_add(&calls->reader->by_call, key, calls->n_calls, err));
-  COPSE_DO(COPSE_GROW(calls->calls, calls->call_capacity, (size_t)calls->n_calls + 1, err));
-  calls->calls[calls->n_calls++] = *call;
-  return COPSE_OK;
+  return COPSE_PUSH(calls->calls, calls->n_calls, calls->call_capacity, err, *call);
 }
 
 /* ---- Inspector: an object a line ------------------------------------------------------------- */
@@ -510,9 +508,7 @@ static copse_status take_number(struct machine *m, int n, uint64_t *out) {
 /* ---- values ---------------------------------------------------------------------------------- */
 
 static copse_status push(struct machine *m, struct object *object) {
-  COPSE_DO(COPSE_GROW(m->stack, m->stack_capacity, m->n_stack + 1, m->err));
-  m->stack[m->n_stack++] = object;
-  return COPSE_OK;
+  return COPSE_PUSH(m->stack, m->n_stack, m->stack_capacity, m->err, object);
 }
 
 static copse_status make(struct machine *m, enum kind kind, struct object **out) {

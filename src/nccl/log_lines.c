@@ -47,8 +47,7 @@ static copse_status on_order(struct line *l, int channel, int n_channels) {
   int rank, member, *kept;
   for (copse_scan_blanks(&l->s); copse_scan_index(&l->s, &rank); copse_scan_blanks(&l->s)) {
     if (rank < 0) return cut(l);
-    COPSE_DO(COPSE_GROW(order, capacity, n + 1, l->err));
-    order[n++] = rank;
+    COPSE_DO(COPSE_PUSH(order, n, capacity, l->err, rank));
   }
   if (!copse_scan_is_empty(&l->s) && !copse_scan_begins(&l->s, "...")) return cut(l);
   COPSE_DO(copse_log_need_member(l->r, l->thread_index, &member, l->err));
@@ -201,8 +200,7 @@ static copse_status on_graph_channel(struct line *l) {
   size_t capacity = 0, n = 0;
   while (!copse_scan_is_empty(&l->s)) {
     if (!read_hop(l, &l->s, &hop)) return cut(l);
-    COPSE_DO(COPSE_GROW(hops, capacity, n + 1, l->err));
-    hops[n++] = hop;
+    COPSE_DO(COPSE_PUSH(hops, n, capacity, l->err, hop));
   }
   COPSE_DO(COPSE_ARRAY(&l->r->arena, n, kept, l->err));
   if (n > 0) memcpy(kept, hops, n * sizeof *kept);

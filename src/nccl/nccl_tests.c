@@ -24,9 +24,7 @@ void copse_tests_free(struct copse_tests *tests) {
 static copse_status add_row(struct copse_tests *out, const struct copse_tests_row *row,
                             struct copse_err *err) {
   if (out->n_rows >= MAX_ROWS) return COPSE_OK;
-  COPSE_DO(COPSE_GROW(out->rows, out->row_capacity, (size_t)out->n_rows + 1, err));
-  out->rows[out->n_rows++] = *row;
-  return COPSE_OK;
+  return COPSE_PUSH(out->rows, out->n_rows, out->row_capacity, err, *row);
 }
 
 static copse_status add_device(struct copse_tests *out, const struct copse_tests_device *device,
@@ -35,9 +33,7 @@ static copse_status add_device(struct copse_tests *out, const struct copse_tests
     out->n_damaged++;
     return COPSE_OK;
   }
-  COPSE_DO(COPSE_GROW(out->devices, out->device_capacity, (size_t)out->n_devices + 1, err));
-  out->devices[out->n_devices++] = *device;
-  return COPSE_OK;
+  return COPSE_PUSH(out->devices, out->n_devices, out->device_capacity, err, *device);
 }
 
 /* The command line's name of a collective: that of "all_reduce_perf", "AllReduce" or a path. */

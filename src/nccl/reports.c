@@ -92,17 +92,13 @@ void copse_ras_free(struct copse_ras *ras) {
 
 static copse_status add_comm(struct copse_ras *out, const struct copse_ras_comm *comm,
                              struct copse_err *err) {
-  COPSE_DO(COPSE_GROW(out->comms, out->comm_capacity, (size_t)out->n_comms + 1, err));
-  out->comms[out->n_comms++] = *comm;
-  return COPSE_OK;
+  return COPSE_PUSH(out->comms, out->n_comms, out->comm_capacity, err, *comm);
 }
 
 static copse_status add_line(struct copse_ras *out, const char *text, struct copse_err *err) {
   if (out->n_lines >= MAX_LINES) return COPSE_OK;
   if (!text) return copse_fail_nomem(err);
-  COPSE_DO(COPSE_GROW(out->lines, out->line_capacity, (size_t)out->n_lines + 1, err));
-  out->lines[out->n_lines++] = text;
-  return COPSE_OK;
+  return COPSE_PUSH(out->lines, out->n_lines, out->line_capacity, err, text);
 }
 
 /* "    0         1         2         8        16        16   RUNNING      OK": group, communicators

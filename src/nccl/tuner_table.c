@@ -148,9 +148,7 @@ static copse_status read_rule(struct line *line, char *text, struct copse_tuner_
 
 copse_status copse_tuner_table_add(struct copse_tuner_table *table,
                                    const struct copse_tuner_rule *rule, struct copse_err *err) {
-  COPSE_DO(COPSE_GROW(table->rules, table->capacity, table->n + 1, err));
-  table->rules[table->n++] = *rule;
-  return COPSE_OK;
+  return COPSE_PUSH(table->rules, table->n, table->capacity, err, *rule);
 }
 
 static copse_status read_line(struct line *line, char *text, struct copse_tuner_table *table) {

@@ -118,9 +118,8 @@ static copse_status read_edge(struct parser *p) {
   COPSE_DO(COPSE_ARRAY(p->arena, (size_t)n, points, p->err));
   for (int i = 0; i < n; i++)
     if (!next_point(p, &points[i])) return unexpected(p, "a curve that ends early");
-  COPSE_DO(COPSE_GROW_IN(p->arena, l->edges, l->edges_capacity, l->n_edges + 1, p->err));
-  l->edges[l->n_edges++] = (struct copse_layout_edge){from, to, {n, points}};
-  return COPSE_OK;
+  return COPSE_PUSH_IN(p->arena, l->edges, l->n_edges, l->edges_capacity, p->err,
+                       (struct copse_layout_edge){from, to, {n, points}});
 }
 
 static copse_status read_plain(struct parser *p, char *data) {

@@ -252,9 +252,7 @@ int copse_schedule_parts(const struct copse_schedule *s) {
 
 static copse_status add_hop(struct copse_schedule_hops *hops, struct copse_schedule_hop hop,
                             struct copse_err *err) {
-  COPSE_DO(COPSE_GROW(hops->list, hops->capacity, hops->n + 1, err));
-  hops->list[hops->n++] = hop;
-  return COPSE_OK;
+  return COPSE_PUSH(hops->list, hops->n, hops->capacity, err, hop);
 }
 
 /* A broadcast hop waits for the one that reached its source, a reduce hop for all into it: both

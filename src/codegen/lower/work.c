@@ -446,8 +446,7 @@ copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block, bool spre
          run.offset += run.count) {
       int stop = (run.offset / w->stretch + 1) * w->stretch;
       run.count = (stop < end ? stop : end) - run.offset;
-      COPSE_DO(COPSE_GROW_IN(&w->arena, w->runs, w->runs_capacity, w->n_runs + 1, err));
-      w->runs[w->n_runs++] = run;
+      COPSE_DO(COPSE_PUSH_IN(&w->arena, w->runs, w->n_runs, w->runs_capacity, err, run));
     }
   }
   return COPSE_OK;

@@ -71,9 +71,7 @@ struct reader {
 
 copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list, int v,
                                struct copse_err *err) {
-  COPSE_DO(COPSE_GROW_IN(arena, list->v, list->capacity, (size_t)list->n + 1, err));
-  list->v[list->n++] = v;
-  return COPSE_OK;
+  return COPSE_PUSH_IN(arena, list->v, list->n, list->capacity, err, v);
 }
 
 static void add_int(struct reader *r, struct copse_pj_ints *list, int v) {

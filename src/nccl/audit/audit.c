@@ -53,17 +53,14 @@ const char *copse_audit_link(const struct copse_audit_input *in, struct copse_au
 static copse_status add_gap(struct copse_audit *audit, const char *what, const char *command,
                                   struct copse_err *err) {
   if (!what || !command) return copse_fail_nomem(err);
-  COPSE_DO(COPSE_GROW(audit->gaps, audit->gap_capacity, (size_t)audit->n_gaps + 1, err));
-  audit->gaps[audit->n_gaps++] = (struct copse_audit_gap){what, command};
-  return COPSE_OK;
+  return COPSE_PUSH(audit->gaps, audit->n_gaps, audit->gap_capacity, err,
+                    (struct copse_audit_gap){what, command});
 }
 
 static copse_status add_note(struct copse_audit *audit, const char *note,
                                    struct copse_err *err) {
   if (!note) return copse_fail_nomem(err);
-  COPSE_DO(COPSE_GROW(audit->notes, audit->note_capacity, (size_t)audit->n_notes + 1, err));
-  audit->notes[audit->n_notes++] = note;
-  return COPSE_OK;
+  return COPSE_PUSH(audit->notes, audit->n_notes, audit->note_capacity, err, note);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

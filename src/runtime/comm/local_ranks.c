@@ -619,9 +619,8 @@ static copse_status take_call(struct copse_comm *comm, const struct copse_call *
     copse_gather_wait(&comm->local->gather, &pending);
     return take_result(&pending, err);
   }
-  COPSE_DO(COPSE_GROW(group.calls, group.capacity, group.n + 1, err));
-  group.calls[group.n++] = (struct queued){.comm = comm, .pending = {.call = *call}};
-  return COPSE_OK;
+  return COPSE_PUSH(group.calls, group.n, group.capacity, err,
+                    (struct queued){.comm = comm, .pending = {.call = *call}});
 }
 
 static copse_status try_call(struct copse_comm *comm, const struct copse_call *call,

@@ -237,9 +237,7 @@ static copse_status add_message(struct cut *cut, const struct copse_message *mes
   struct copse_rounds *r = cut->rounds;
   if (cut->rank != COPSE_ALL_RANKS && cut->rank != message->src && cut->rank != message->dst)
     return COPSE_OK;
-  COPSE_DO(COPSE_GROW(r->messages, cut->messages_capacity, cut->n_messages + 1, cut->err));
-  r->messages[cut->n_messages++] = *message;
-  return COPSE_OK;
+  return COPSE_PUSH(r->messages, cut->n_messages, cut->messages_capacity, cut->err, *message);
 }
 
 /* Adds the messages of a MOVE for this chunk. *room: false where its outboxes are full. */

@@ -224,8 +224,7 @@ static copse_status add_entry(struct equations *e, int row, int column, struct e
   struct equation *r = &e->rows[row];
   struct column *c = &e->columns[column];
   COPSE_DO(COPSE_GROW_IN(&e->arena, r->entries, r->capacity, r->n + 1, err));
-  COPSE_DO(COPSE_GROW_IN(&e->arena, c->rows, c->capacity, c->n + 1, err));
-  c->rows[c->n++] = row;
+  COPSE_DO(COPSE_PUSH_IN(&e->arena, c->rows, c->n, c->capacity, err, row));
   c->n_active++;
   *out = &r->entries[r->n++];
   (*out)->column = column;

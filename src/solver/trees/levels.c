@@ -135,9 +135,7 @@ static bool may_enter(const struct grower *g, const struct tree *tree, int link,
 
 static copse_status note_user(struct grower *g, int link, int tree, int vertex) {
   struct users *users = &g->users[g->orbits.of[link]];
-  copse_status status = COPSE_GROW(users->list, users->capacity, users->n + 1, g->err);
-  if (status == COPSE_OK) users->list[users->n++] = (struct user){tree, vertex};
-  return status;
+  return COPSE_PUSH(users->list, users->n, users->capacity, g->err, (struct user){tree, vertex});
 }
 
 /* Takes the way of `search` from x to terminal y, which the tree did not have. */
@@ -501,8 +499,7 @@ static copse_status list_cuts_by_link(struct grower *g) {
     g->first_cut[e] = (int)n;
     for (int i = 0; i < of->n; i++) {
       if (copse_cuts_hold(&g->cuts, of->cuts[i], link->src)) continue;
-      COPSE_DO(COPSE_GROW(g->entered, capacity, n + 1, g->err));
-      g->entered[n++] = of->cuts[i];
+      COPSE_DO(COPSE_PUSH(g->entered, n, capacity, g->err, of->cuts[i]));
     }
   }
   g->first_cut[network->n_links] = (int)n;

@@ -70,9 +70,7 @@ static copse_status add_path(struct copse_paths *paths, int left, int right, int
 
 static copse_status add_piece(struct copse_pieces *pieces, struct copse_piece piece,
                               struct copse_err *err) {
-  copse_status status = COPSE_GROW(pieces->list, pieces->capacity, pieces->n + 1, err);
-  if (status == COPSE_OK) pieces->list[pieces->n++] = piece;
-  return status;
+  return COPSE_PUSH(pieces->list, pieces->n, pieces->capacity, err, piece);
 }
 
 copse_status copse_paths_new(const struct copse_network *network, const int64_t *capacities,

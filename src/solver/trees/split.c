@@ -98,9 +98,7 @@ static int64_t spared(const struct splitter *s, const struct step *step) {
 static copse_status take(struct splitter *s, struct step step) {
   if (step.amount == 0) return COPSE_OK;
   COPSE_DO(change(s, &step, step.amount));
-  COPSE_DO(COPSE_GROW(s->taken, s->taken_capacity, s->n_taken + 1, s->err));
-  s->taken[s->n_taken++] = step;
-  return COPSE_OK;
+  return COPSE_PUSH(s->taken, s->n_taken, s->taken_capacity, s->err, step);
 }
 
 /* The steps taken become part of the paths. */
@@ -303,8 +301,7 @@ static copse_status guess(struct splitter *s, int w, int n) {
         struct step step = {u, w, t, copse_smaller(part, s->room[t])};
         if (step.amount == 0) continue;
         s->room[t] -= step.amount;
-        COPSE_DO(COPSE_GROW(s->steps, s->steps_capacity, s->n_steps + 1, s->err));
-        s->steps[s->n_steps++] = step;
+        COPSE_DO(COPSE_PUSH(s->steps, s->n_steps, s->steps_capacity, s->err, step));
       }
     }
   }

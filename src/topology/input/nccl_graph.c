@@ -512,8 +512,7 @@ static copse_status read_tree(struct tree *t, const struct line *first, struct c
     if (*whole || !read_entry(&l.text, &e, &plus) || t->n == MOST_LINES) return COPSE_OK;
     if (e.link != ROOT) e.parent = parent_of(t, plus);
     if (e.link != ROOT && e.parent < 0) return COPSE_OK;
-    COPSE_DO(COPSE_GROW(t->entries, t->capacity, (size_t)t->n + 1, t->err));
-    t->entries[t->n++] = e;
+    COPSE_DO(COPSE_PUSH(t->entries, t->n, t->capacity, t->err, e));
   }
   return COPSE_OK;
 }

@@ -123,15 +123,11 @@ static copse_status keep(struct copse_nvbandwidth *out, const struct matrix *m, 
   test.rows = rows;
   test.columns = columns;
   test.cells = cells;
-  COPSE_DO(COPSE_GROW(out->tests, out->test_capacity, (size_t)out->n_tests + 1, err));
-  out->tests[out->n_tests++] = test;
-  return COPSE_OK;
+  return COPSE_PUSH(out->tests, out->n_tests, out->test_capacity, err, test);
 }
 
 static copse_status add_column(struct matrix *m, int column, struct copse_err *err) {
-  COPSE_DO(COPSE_GROW(m->columns, m->column_capacity, (size_t)m->n_columns + 1, err));
-  m->columns[m->n_columns++] = column;
-  return COPSE_OK;
+  return COPSE_PUSH(m->columns, m->n_columns, m->column_capacity, err, column);
 }
 
 /* One row's cells: all columns', or the row isn't one. */

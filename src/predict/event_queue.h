@@ -36,6 +36,10 @@ struct copse_sim_queue {
   size_t next;
   struct copse_sim_events heap; /* time now, come while the batch was under way; least first */
   struct copse_sim_events spare;
+  /* NULL, or told of events that are dealt out from few (they come soon: of `next` very soon), so
+     that what they look at is in the cache by then. */
+  void (*comes)(const void *context, uint64_t key, bool next);
+  const void *context;
 };
 
 void copse_sim_queue_free(struct copse_sim_queue *queue);

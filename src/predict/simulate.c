@@ -198,33 +198,6 @@ static copse_status find_dependents(struct frame *f, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* ---- levels ------------------------------------------------------------------------------ */
-
-/* How many transfers over links lead to t by streams, t included, all of which reduce as t does. */
-static int level_of(const struct copse_sim_dag *dag, int t, const int *levels) {
-  const struct copse_sim_item *item = &dag->items[t];
-  const int *streams = copse_sim_streams(dag, t);
-  int level = 0;
-  for (int i = 0; i < item->n_streams; i++)
-    if (dag->items[streams[i]].reduces == item->reduces && levels[streams[i]] > level)
-      level = levels[streams[i]];
-  return level + (item->n_links > 0);
-}
-
-static copse_status find_levels(struct frame *f, struct copse_arena *scratch,
-                                struct copse_err *err) {
-  const struct copse_sim_dag *dag = f->dag;
-  int *levels = NULL, most[2] = {0, 0};
-  COPSE_DO(copse_arena_array(scratch, (size_t)dag->n_transfers, sizeof *levels, &levels, err));
-  for (int t = 0; t < dag->n_transfers; t++) {
-    int *phase = &most[dag->items[t].reduces];
-    levels[t] = level_of(dag, t, levels);
-    if (levels[t] > *phase) *phase = levels[t];
-  }
-  f->levels = most[0] + most[1];
-  return COPSE_OK;
-}
-
 /* ---- loads ------------------------------------------------------------------------------- */
 
 /* What a switch copies takes a link once, for several transfers. */
@@ -251,7 +224,7 @@ static copse_status frame_make(const struct copse_topology *topology,
   COPSE_TRY(find_places(frame, &scratch, err));
   COPSE_TRY(make_flights(frame, err));
   COPSE_TRY(find_dependents(frame, err));
-  COPSE_TRY(find_levels(frame, &scratch, err));
+  COPSE_TRY(copse_sim_dag_levels(dag, &frame->levels, err));
   COPSE_TRY(find_loads(frame, err));
   COPSE_TRY(copse_arena_array(&frame->arena, (size_t)topology->n_links, sizeof *frame->wires,
                               &frame->wires, err));
@@ -577,6 +550,19 @@ static inline bool is_over(const struct sim *s) {
   return s->too_late || s->result->us > s->most_us;
 }
 
+/* Asks the cache for a flight that an event comes for; when that is there, for what it points to.
+ */
+static void fetch(const void *context, uint64_t key, bool next) {
+  const struct sim *s = context;
+  size_t place = key >> 32;
+  const struct flight *p = &s->flights[place];
+  __builtin_prefetch(p);
+  if (!next) return;
+  __builtin_prefetch(links_of(s, p));
+  __builtin_prefetch(s->frame->dependents + p->first_dependent);
+  if (s->left_us) __builtin_prefetch(&s->left_us[place * (size_t)s->fifo]);
+}
+
 static copse_status run(struct sim *s) {
   const struct copse_sim_dag *dag = s->frame->dag;
   for (int i = 0; i < dag->n_transfers; i++)
@@ -722,6 +708,8 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
       !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
   COPSE_TRY(set_up(&s, unit_bytes));
+  queue.comes = fetch;
+  queue.context = &s;
   if (!s.too_late) COPSE_TRY(run(&s));
   if (is_over(&s)) result->us = INFINITY;
   for (int i = 0; i < frame->topology->n_links; i++)

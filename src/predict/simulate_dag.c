@@ -534,3 +534,30 @@ copse_status copse_sim_dag_add_group(struct copse_sim_dag *dag,
   }
   return COPSE_OK;
 }
+
+/* ---- levels ------------------------------------------------------------------------------ */
+
+/* How many transfers over links lead to t by streams, t included, all of which reduce as t does. */
+static int level_of(const struct copse_sim_dag *dag, int t, const int *levels) {
+  const struct copse_sim_item *item = &dag->items[t];
+  const int *streams = copse_sim_streams(dag, t);
+  int level = 0;
+  for (int i = 0; i < item->n_streams; i++)
+    if (dag->items[streams[i]].reduces == item->reduces && levels[streams[i]] > level)
+      level = levels[streams[i]];
+  return level + (item->n_links > 0);
+}
+
+copse_status copse_sim_dag_levels(const struct copse_sim_dag *dag, int *most,
+                                  struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) int *levels = NULL;
+  int phases[2] = {0, 0};
+  COPSE_DO(copse_calloc((size_t)dag->n_transfers, sizeof *levels, &levels, err));
+  for (int t = 0; t < dag->n_transfers; t++) {
+    int *phase = &phases[dag->items[t].reduces];
+    levels[t] = level_of(dag, t, levels);
+    if (levels[t] > *phase) *phase = levels[t];
+  }
+  *most = phases[0] + phases[1];
+  return COPSE_OK;
+}

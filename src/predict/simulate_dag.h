@@ -118,6 +118,11 @@ copse_status copse_sim_amounts_of_plan(const char *label, const struct copse_pla
 copse_status copse_sim_dag_far_first(struct copse_sim_dag *dag, struct copse_err *err)
     COPSE_CHECKED;
 
+/* Transfers over links that stream from one another, the most: of those that reduce, and of those
+ * that don't, as plans count them. */
+copse_status copse_sim_dag_levels(const struct copse_sim_dag *dag, int *levels,
+                                  struct copse_err *err) COPSE_CHECKED;
+
 /* ---- private: how a set is kept ---- */
 
 /* Lists are offsets into dag->ints, one after the other: links, copies, after, streams. */

@@ -282,7 +282,8 @@ copse_status copse_candidates_add(struct copse_candidates *c, struct copse_sched
 /* Whether one that is there beats it, a large forest. */
 static bool is_beaten(const struct copse_candidates *c, const struct copse_schedule *schedule) {
   int i = 0;
-  while (i < c->n && !copse_proposal_beats(c->list[i].schedule, schedule)) i++;
+  while (i < c->n && !copse_proposal_beats(c->list[i].schedule, schedule, c->limits.edges_alike))
+    i++;
   return i < c->n;
 }
 
@@ -301,11 +302,25 @@ static copse_status take(void *context, struct copse_schedule *schedule, const c
 copse_status copse_candidates_begin(const struct copse_topology *topology,
                                     const struct copse_predict_options *predict,
                                     struct copse_candidates *out, struct copse_err *err) {
-  *out = (struct copse_candidates){.topology = topology,
-                                   .options = predict ? *predict : copse_predict_defaults};
+  *out = (struct copse_candidates){
+      .topology = topology,
+      .options = predict ? *predict : copse_predict_defaults,
+      .limits = {MOST_EDGES_ALIKE, MOST_STEPPED, MOST_IN_TWOS, BORDER_WORK}};
   out->times = calloc(1, sizeof *out->times);
   if (!out->times) return copse_fail_nomem(err);
   return copse_predict_routes(topology, &out->routes, &out->options, err);
+}
+
+copse_status copse_candidates_propose(struct copse_candidates *c,
+                                      const struct copse_solve_options *options,
+                                      struct copse_solve_seconds *seconds, struct copse_err *err) {
+  const struct copse_proposer proposer = {.topology = c->topology,
+                                          .solve = options,
+                                          .context = c,
+                                          .take = take,
+                                          .routes = c->options.routes,
+                                          .shared = c->options.shared};
+  return copse_propose(&proposer, seconds, err);
 }
 
 copse_status copse_candidates_make(const struct copse_topology *topology,
@@ -314,13 +329,7 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    struct copse_candidates *out,
                                    struct copse_solve_seconds *seconds, struct copse_err *err) {
   COPSE_DO(copse_candidates_begin(topology, predict, out, err));
-  const struct copse_proposer proposer = {.topology = topology,
-                                          .solve = options,
-                                          .context = out,
-                                          .take = take,
-                                          .routes = out->options.routes,
-                                          .shared = out->options.shared};
-  return copse_propose(&proposer, seconds, err);
+  return copse_candidates_propose(out, options, seconds, err);
 }
 
 /* ---- those of the healthy topology ----------------------------------------------------------- */
@@ -434,7 +443,7 @@ static copse_status add_found(struct copse_candidates *c, const struct copse_siz
   char name[COPSE_CANDIDATE_NAME], unit = bytes < 1 << 20 ? 'K' : 'M';
   double least = INFINITY;
   copse_status status = COPSE_OK;
-  if (!packets && copse_schedule_edges(found->schedule) > MOST_EDGES_ALIKE)
+  if (!packets && copse_schedule_edges(found->schedule) > c->limits.edges_alike)
     status = find_least(c, (double)bytes, &least, err);
   if (status != COPSE_OK || found->us > least * (1 - CLOSE_TIME)) {
     copse_schedule_free(found->schedule);
@@ -519,21 +528,11 @@ copse_status copse_candidates_packets(struct copse_candidates *c, uint64_t most_
 copse_status copse_candidates_switch(struct copse_candidates *c,
                                      const struct copse_solve_options *options, bool *found,
                                      struct copse_err *err) {
-  struct copse_solve_options wanted = *options;
   struct copse_schedule *schedule = NULL;
-  struct copse_solve_seconds ignored;
-  bool marked = false;
-  *found = false;
-  for (int v = 0; v < c->topology->n_nodes; v++)
-    marked = marked || (c->topology->nodes[v].multicast && c->topology->nodes[v].aggregation);
-  if (options->collective != COPSE_ALLREDUCE || !marked || c->n == COPSE_MAX_CANDIDATES)
-    return COPSE_OK;
-  wanted.in_network = true;
-  COPSE_DO(copse_solve_schedule(c->topology, &wanted, &schedule, &ignored, err));
-  *found = copse_schedule_is_group(schedule);
-  if (*found) return take(c, schedule, "by the switch", err);
-  copse_schedule_free(schedule);
-  return COPSE_OK;
+  if (c->n < COPSE_MAX_CANDIDATES)
+    COPSE_DO(copse_propose_switch(c->topology, options, &schedule, err));
+  *found = schedule != NULL;
+  return *found ? take(c, schedule, "by the switch", err) : COPSE_OK;
 }
 
 void copse_candidates_free(struct copse_candidates *candidates) {
@@ -611,12 +610,13 @@ static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint
                        struct sizes *sizes) {
   double transfers = 0;
   for (int i = 0; i < c->n; i++) transfers += c->predictions[i].dag.n_transfers;
-  uint64_t cuts = transfers > MOST_STEPPED ? 1 : STEPS_A_POWER, size = smallest, power = size, next;
+  uint64_t cuts = transfers > c->limits.stepped ? 1 : STEPS_A_POWER, size = smallest, power = size,
+           next;
   uint64_t times = copse_prediction_is_coarse(&c->predictions[0]) ? COARSE_POWER : 2;
   for (; size <= largest && sizes->n < MOST_SIZES - 1; size = next) {
     bool ends = false;
     if (size == times * power) power = size;
-    if (transfers > MOST_IN_TWOS && power >= LONG_FROM && times < 4) times = 4;
+    if (transfers > c->limits.in_twos && power >= LONG_FROM && times < 4) times = 4;
     next = size + (times - 1) * power / cuts;
     for (int i = 0; i < c->n; i++) ends = ends || c->list[i].most_bytes == size;
     sizes->bytes[sizes->n++] = (double)size;
@@ -788,7 +788,7 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
   COPSE_DO(COPSE_ARRAY(&scratch, 1, sizes, err));
   list_sizes(candidates, smallest, largest, sizes);
   COPSE_DO(copse_candidates_time(candidates, sizes->bytes, sizes->n, sizes->us, err));
-  candidates->times->most_work = candidates->times->work + BORDER_WORK;
+  candidates->times->most_work = candidates->times->work + candidates->limits.border_work;
   for (int round = 0, added = 1; round < BORDER_ROUNDS && added > 0; round++) {
     COPSE_DO(make_ranges(candidates, sizes, ranges, n, err));
     COPSE_DO(time_ends(candidates, ranges, *n, bytes, us, err));

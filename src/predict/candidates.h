@@ -24,6 +24,14 @@ struct copse_candidate {
 
 #define COPSE_MAX_CANDIDATES 128
 
+/* Limits on work: of policy.h by copse_candidates_begin, where their reasons are. */
+struct copse_candidates_limits {
+  int64_t edges_alike; /* of a forest beside a smaller one that is as good, and of what is found */
+  double stepped;      /* transfers up to which sizes between powers of two are compared */
+  double in_twos;      /* and up to which all powers of two */
+  double border_work;  /* steps of the simulator, for borders between ranges */
+};
+
 struct copse_candidates {
   const struct copse_topology *topology; /* borrowed */
   int n;
@@ -33,6 +41,7 @@ struct copse_candidates {
   struct copse_routes routes;
   const struct copse_progress *progress; /* NULL, or who looks on while they are compared */
   struct copse_candidate_times *times;   /* what was simulated so far: nothing is simulated twice */
+  struct copse_candidates_limits limits;
 };
 
 /*
@@ -48,11 +57,15 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    struct copse_solve_seconds *seconds,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* The same with none in it, for copse_candidates_add. */
+/* The same in two steps: with none in it, also for copse_candidates_add; all proposals. */
 copse_status copse_candidates_begin(const struct copse_topology *topology,
                                     const struct copse_predict_options *predict,
                                     struct copse_candidates *out,
                                     struct copse_err *err) COPSE_CHECKED;
+copse_status copse_candidates_propose(struct copse_candidates *candidates,
+                                      const struct copse_solve_options *options,
+                                      struct copse_solve_seconds *seconds,
+                                      struct copse_err *err) COPSE_CHECKED;
 /* Adds one, lowered so; the schedule, expanded, is taken over also after a failure.
  * COPSE_UNSUPPORTED where the list is full. */
 copse_status copse_candidates_add(struct copse_candidates *candidates,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "codegen/lower/work.h"
 #include "predict/baseline.h"
 #include "predict/doubling.h"
 #include "predict/policy.h"
@@ -427,9 +428,10 @@ copse_status copse_proposal_check(const struct copse_topology *topology,
                     "the %s schedule fails verification: %s", name, why.text);
 }
 
-bool copse_proposal_beats(const struct copse_schedule *a, const struct copse_schedule *b) {
+bool copse_proposal_beats(const struct copse_schedule *a, const struct copse_schedule *b,
+                          int64_t most_edges) {
   int64_t edges = copse_schedule_edges(b);
-  return edges > MOST_EDGES_ALIKE && copse_schedule_edges(a) < edges &&
+  return edges > most_edges && copse_schedule_edges(a) < edges &&
          copse_q_cmp(a->time_per_GB, b->time_per_GB) <= 0 &&
          copse_proposal_hops(a) <= copse_proposal_hops(b);
 }
@@ -767,4 +769,22 @@ copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_se
   COPSE_DO(offer_baselines(&g));
   COPSE_DO(offer_stages(&g));
   return p->solve->collective == COPSE_ALLTOALL ? COPSE_OK : offer_fewer(&g, 2, INT32_MAX);
+}
+
+copse_status copse_propose_switch(const struct copse_topology *t,
+                                  const struct copse_solve_options *options,
+                                  struct copse_schedule **out, struct copse_err *err) {
+  struct copse_solve_options wanted = *options;
+  struct copse_solve_seconds ignored;
+  bool marked = false;
+  *out = NULL;
+  for (int v = 0; v < t->n_nodes; v++)
+    marked = marked || (t->nodes[v].multicast && t->nodes[v].aggregation);
+  if (options->collective != COPSE_ALLREDUCE || !marked) return COPSE_OK;
+  wanted.in_network = true;
+  COPSE_DO(copse_solve_schedule(t, &wanted, out, &ignored, err));
+  if (copse_schedule_is_group(*out)) return COPSE_OK;
+  copse_schedule_free(*out);
+  *out = NULL;
+  return COPSE_OK;
 }

@@ -47,6 +47,11 @@ copse_status copse_propose(const struct copse_proposer *proposer,
                            struct copse_solve_seconds *seconds,
                            struct copse_err *err) COPSE_CHECKED;
 
+/* The allreduce by switches that copy and add, where all ranks are at such ones; NULL elsewhere. */
+copse_status copse_propose_switch(const struct copse_topology *topology,
+                                  const struct copse_solve_options *options,
+                                  struct copse_schedule **out, struct copse_err *err) COPSE_CHECKED;
+
 /* Of a schedule of ours with a baseline's trees: "rings", whose messages and chunks are a plan's,
  * are not "best-rings", which are what NCCL does; the others have the baseline's name. */
 const char *copse_proposal_name(enum copse_baseline kind);
@@ -58,9 +63,10 @@ const char *copse_proposal_without_size(const char *name);
 
 /* Hops from the first send to the last, those of both phases of an allreduce. */
 int copse_proposal_hops(const struct copse_schedule *schedule);
-/* Whether b has many edges (policy.h), and a fewer, takes no longer in the long run, and is no
+/* Whether b has more than so many edges, and a fewer, takes no longer in the long run, and is no
  * higher. */
-bool copse_proposal_beats(const struct copse_schedule *a, const struct copse_schedule *b);
+bool copse_proposal_beats(const struct copse_schedule *a, const struct copse_schedule *b,
+                          int64_t most_edges);
 
 /* As it is, on the fabric's own routes where it crosses what is not there, its trees mended. */
 enum copse_proposal_way {

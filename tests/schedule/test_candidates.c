@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "codegen/lower/lower.h"
@@ -552,16 +553,159 @@ START_TEST(large_forests_go_where_smaller_ones_do_as_well) {
   const struct copse_schedule small = forest(star, few, 64, 5);
   struct copse_schedule large = forest(star, more, 300, 5);
   ck_assert_int_eq(copse_schedule_edges(&large), 18900);
-  ck_assert(copse_proposal_beats(&small, &large));
-  ck_assert(!copse_proposal_beats(&large, &large));
-  ck_assert(!copse_proposal_beats(&large, &small));
+  ck_assert(copse_proposal_beats(&small, &large, 1 << 14));
+  ck_assert(!copse_proposal_beats(&large, &large, 1 << 14));
+  ck_assert(!copse_proposal_beats(&large, &small, 1 << 14));
   large = forest(star, more, 300, 4); /* faster */
-  ck_assert(!copse_proposal_beats(&small, &large));
+  ck_assert(!copse_proposal_beats(&small, &large, 1 << 14));
   large = forest(star, more, 200, 5); /* not large */
-  ck_assert(!copse_proposal_beats(&small, &large));
+  ck_assert(!copse_proposal_beats(&small, &large, 1 << 14));
   const struct copse_schedule high = forest(chain, few, 64, 5);
   large = forest(star, more, 300, 5);
-  ck_assert(!copse_proposal_beats(&high, &large));
+  ck_assert(!copse_proposal_beats(&high, &large, 1 << 14));
+}
+END_TEST
+
+/* ---- limits on work -------------------------------------------------------------------------- */
+
+static int64_t count_edges(const struct copse_schedule *s) {
+  int64_t n = 0;
+  for (int t = 0; t < s->n_trees; t++) n += s->trees[t].n_edges;
+  return n;
+}
+
+static int find_name(const struct copse_candidates *c, int n, const char *name) {
+  int i = 0;
+  while (i < n && strcmp(c->list[i].name, name) != 0) i++;
+  return i;
+}
+
+/* Whether one of the first n has fewer edges than a schedule, is as fast in the long run and no
+ * higher. */
+static bool is_outdone(const struct copse_candidates *c, int n, const struct copse_schedule *s) {
+  bool any = false;
+  for (int i = 0; i < n; i++) {
+    const struct copse_schedule *it = c->list[i].schedule;
+    any = any || (count_edges(it) < count_edges(s) &&
+                  copse_q_to_double(it->time_per_GB) <= copse_q_to_double(s->time_per_GB) &&
+                  copse_proposal_hops(it) <= copse_proposal_hops(s));
+  }
+  return any;
+}
+
+/* With a limit of no edge all proposals are large: left out is what an earlier one outdoes, no
+ * more. */
+START_TEST(large_proposals_that_smaller_ones_outdo_are_left_out) {
+  static const char *const names[] = {"switch:12@100", "torus:3x3@50", "hypercube:3@25"};
+  int left_out = 0;
+  for (int i = 0; i < 3; i++) {
+    struct copse_topology *t = fabric(names[i]);
+    const struct copse_solve_options options = {
+        .collective = COPSE_ALLREDUCE, .root = -1, .label = names[i]};
+    struct copse_candidates all, few;
+    struct copse_solve_seconds seconds;
+    struct copse_err err = COPSE_ERR_INIT;
+    int at = 0;
+    ASSERT_OK(copse_candidates_make(t, &options, NULL, &all, &seconds, &err), &err);
+    ASSERT_OK(copse_candidates_begin(t, NULL, &few, &err), &err);
+    few.limits.edges_alike = 0;
+    ASSERT_OK(copse_candidates_propose(&few, &options, &seconds, &err), &err);
+    for (int k = 0; k < all.n; k++) {
+      bool outdone = is_outdone(&few, at, all.list[k].schedule);
+      ck_assert_msg((find_name(&few, few.n, all.list[k].name) == few.n) == outdone, "%s: %s",
+                    names[i], all.list[k].name);
+      at += !outdone;
+    }
+    ck_assert_int_eq(at, few.n);
+    left_out += all.n - few.n;
+    copse_candidates_free(&all);
+    copse_candidates_free(&few);
+    copse_topology_free(t);
+  }
+  ck_assert_int_gt(left_out, 0);
+}
+END_TEST
+
+/* With a limit of no edge all that is found is large: kept is what takes 1 % less than all that
+ * there was. */
+START_TEST(large_finds_that_gain_little_are_left_out) {
+  static const double sizes[] = {4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20};
+  struct copse_topology *t = fabric("mesh:3x4@25");
+  const struct copse_solve_options options = {
+      .collective = COPSE_ALLGATHER, .root = -1, .label = "mesh"};
+  for (int64_t limit = 0; limit <= 1 << 14; limit += 1 << 14) {
+    struct copse_candidates c;
+    struct copse_solve_seconds seconds;
+    struct copse_err err = COPSE_ERR_INIT;
+    ASSERT_OK(copse_candidates_make(t, &options, NULL, &c, &seconds, &err), &err);
+    const int before = c.n;
+    c.limits.edges_alike = limit;
+    ASSERT_OK(copse_candidates_search(&c, NULL, &options, 0, &err), &err);
+    int gain = 0;
+    for (int i = before; i < c.n; i++) {
+      char *unit;
+      double bytes = strtod(c.list[i].name, &unit);
+      bytes *= *unit == 'K' ? 1 << 10 : 1 << 20;
+      gain += alone(&c, i, bytes) <= 0.99 * least_alone(&c, i, bytes);
+    }
+    ck_assert_int_gt(c.n, before);
+    ck_assert_int_lt(gain, 6); /* else the rule changes nothing */
+    ck_assert_int_eq(c.n - before, limit == 0 ? gain : (int)(sizeof sizes / sizeof *sizes));
+    copse_candidates_free(&c);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
+/* Three lines, each the lowest for some sizes, that cross at 24 and 44 units: the ranges by limits.
+ */
+static void find_lines(const struct copse_topology *t, double unit,
+                       const struct copse_candidates_limits *limits,
+                       struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n) {
+  static const double at_zero[] = {10, 82, 214}, slopes[] = {10, 7, 4};
+  struct copse_candidates c;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_candidates_begin(t, NULL, &c, &err), &err);
+  for (int i = 0; i < 3; i++) {
+    double slope = slopes[i] / unit;
+    add_line(&c, 1, at_zero[i] + 1.5 * slope, slope);
+  }
+  c.limits = *limits;
+  ASSERT_OK(copse_candidates_ranges(&c, SMALLEST, LARGEST, ranges, n, &err), &err);
+  copse_candidates_free(&c);
+}
+
+/* Of many transfers powers of four are compared from 16 MiB on, and no sizes between powers;
+ * without work for borders they are where sizes were compared, and what is lost there is said. */
+START_TEST(many_transfers_are_compared_at_fewer_sizes) {
+  struct copse_topology *t = copse_test_sim_hosts(1, 2, false);
+  struct copse_candidate_range ranges[COPSE_MAX_RANGES];
+  struct copse_candidates_limits limits = {.in_twos = 3};
+  const double mib = 1 << 20;
+  int n;
+  find_lines(t, 1, &limits, ranges, &n); /* 16, 32 and 64 MiB */
+  ck_assert_int_eq(n, 3);
+  ck_assert(ranges[1].min_bytes == 32 << 20 && ranges[2].min_bytes == 64 << 20);
+  limits.in_twos = 2; /* 16 and 64 MiB */
+  find_lines(t, 1, &limits, ranges, &n);
+  ck_assert_int_eq(n, 2);
+  ck_assert(ranges[1].candidate == 2 && ranges[1].min_bytes == 64 << 20);
+  ck_assert_double_eq_tol(ranges[0].loss, (10 + 10 * 64.0) / (214 + 4 * 64) - 1, 1e-6);
+  find_lines(t, 0.125, &limits, ranges, &n); /* 2, 4 and 8 MiB */
+  ck_assert_int_eq(n, 3);
+  limits.stepped = 3; /* 28, 40, 52 and 64 MiB */
+  find_lines(t, 1, &limits, ranges, &n);
+  ck_assert_int_eq(n, 3);
+  ck_assert(ranges[1].min_bytes == 28 << 20 && ranges[2].min_bytes == 52 << 20);
+  limits.border_work = 2e8; /* as by default */
+  find_lines(t, 1, &limits, ranges, &n);
+  ck_assert_int_eq(n, 3);
+  for (int i = 1; i < 3; i++) {
+    double cross = (i == 1 ? 24 : 44) * mib, from = (double)ranges[i].min_bytes;
+    ck_assert(from >= cross && from <= cross * 1.01);
+    ck_assert_double_lt(ranges[i].loss, 0.0026);
+  }
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -655,6 +799,9 @@ int main(void) {
   tcase_add_test(tests, a_plan_is_for_as_many_sizes_as_it_is_close_at);
   tcase_add_test(tests, a_loss_at_a_border_is_a_number);
   tcase_add_test(tests, large_forests_go_where_smaller_ones_do_as_well);
+  tcase_add_test(tests, large_proposals_that_smaller_ones_outdo_are_left_out);
+  tcase_add_test(tests, large_finds_that_gain_little_are_left_out);
+  tcase_add_test(tests, many_transfers_are_compared_at_fewer_sizes);
   tcase_add_test(tests, no_search_where_little_is_lost);
   tcase_add_test(tests, ranges_of_times_that_jump_say_what_is_lost);
   tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);

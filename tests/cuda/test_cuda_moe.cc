@@ -1,4 +1,4 @@
-/* The kernels of a Mixture-of-Experts layer (cuda/moe.cu) on the emulated GPU: the same cases and
+/* The kernels of a Mixture-of-Experts layer (src/runtime/moe/moe.cu) on the emulated GPU: the same cases and
  * the same bits as on the CPU. */
 #include <cuda_runtime.h>
 #include <emulation.h>

@@ -81,7 +81,7 @@ END_TEST
 
 /* ---- what GPUs do with many threads ------------------------------------------------------ */
 
-/* The kernel's order of work (cuda/moe.cu), its threads one after the other. */
+/* The kernel's order of work (src/runtime/moe/moe.cu), its threads one after the other. */
 static void locate_by_runs(const struct copse_moe_job *job, uint32_t n_threads, uint32_t *sums) {
   for (uint32_t bin = 0; bin < copse_moe_bins(job); bin++) {
     uint32_t before = 0;

@@ -147,7 +147,7 @@ START_TEST(with_three_switches_it_lies_between_both) {
 }
 END_TEST
 
-/* As solve_switches.h says: the cut bound holds, and trees that nobody copies for reach it. */
+/* As schedule/solve/switches.h says: the cut bound holds, and trees that nobody copies for reach it. */
 START_TEST(one_phase_alone_is_no_faster) {
   for (int i = 0; i < 6; i++) {
     struct copse_topology *t = draw((uint64_t)(2000 + 6 * _i + i), 1 + i % 2, 0);

@@ -1,5 +1,5 @@
 /* The GPU parts of this build behind one function, so that all other code is the same with and
- * without CUDA. Builds with CUDA link gpu.cu, others gpu_none.c. */
+ * without CUDA. Builds with CUDA link backend.cu, others gpu_none.c. */
 #pragma once
 
 #include "runtime/backend/backend.h"

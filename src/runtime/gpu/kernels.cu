@@ -2,7 +2,7 @@
  * The interpreter on a GPU, and the kernels: one that copies, one per element type that reduces.
  *
  * A thread block is one of the plan's workers. It runs that worker's operations in order, chunk
- * after chunk, as exec_step.c does on a CPU. What an operation means comes from the same code,
+ * after chunk, as interpreter.c does on a CPU. What an operation means comes from the same code,
  * runtime/interpreter/view.h and element_move.h. All blocks of a launch must be resident at once,
  * since they wait for each other. A launch may be several calls: between two of them all blocks
  * meet, so that to other ranks it looks like a launch for each.

@@ -1,3 +1,8 @@
+/*
+ * Processes of a host that share memory: a barrier of locks on a file (of open file descriptions,
+ * fcntl(2)), which the kernel frees when a process ends; descriptors over a socket (SCM_RIGHTS,
+ * unix(7)).
+ */
 #include "runtime/gpu/peer_barrier.h"
 
 #include <errno.h>

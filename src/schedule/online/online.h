@@ -1,6 +1,6 @@
 /*
- * Alltoallv planned at run time on a topology: two tiers by solver/online.h, any other shape
- * by re-scaling the paths of an offline schedule.
+ * Alltoallv planned at run time on a topology: two tiers by solver/online/planner.h, any other
+ * shape by re-scaling the paths of an offline schedule.
  *
  *   question                                       function
  *   --------------------------------------------   ------------------------------------

@@ -1,3 +1,12 @@
+/*
+ * From a topology to the solver's network, and from its symmetries to permutations of nodes and
+ * links (docs/theory.md, "src/schedule").
+ *
+ *   bandwidths 25, 12.5 GB/s, 1/3  --times the LCM of the denominators, 6-->  capacities 150, 75, 2
+ *
+ * For bounds of one message size also delays, in one unit of time, and the sets of ranks that few
+ * links join.
+ */
 #include "schedule/solve/instance.h"
 
 #include <stdlib.h>

@@ -154,10 +154,11 @@ struct copse_solve_groups_options {
 };
 
 /*
- * The schedules of all groups for the largest common rate (solver/joint.h), and the proof of it.
- * Groups may overlap. The caller releases *out. COPSE_INFEASIBLE naming the group's line and two
- * of its ranks; COPSE_BAD_INPUT for a relay that is not balanced; COPSE_UNSUPPORTED for more groups
- * and links than the programme can take; COPSE_NOMEM where it takes too many steps. Deterministic.
+ * The schedules of all groups for the largest common rate (solver/joint/joint.h), and the proof of
+ * it. Groups may overlap. The caller releases *out. COPSE_INFEASIBLE naming the group's line and
+ * two of its ranks; COPSE_BAD_INPUT for a relay that is not balanced; COPSE_UNSUPPORTED for more
+ * groups and links than the programme can take; COPSE_NOMEM where it takes too many steps.
+ * Deterministic.
  *
  * The time is the bound, unless the optimum's fractions don't fit 64 bits, which leaves a gap of
  * about 1e-9, or some switches copy or add: no use is made of those, but what they save counts

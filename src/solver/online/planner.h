@@ -122,7 +122,7 @@ enum copse_online_limit {
   COPSE_ONLINE_HOST_IN,
   COPSE_ONLINE_TURNS, /* on rails: all switches inside hosts, which all bytes cross that change
                          their index; index 0 */
-  COPSE_ONLINE_CUT    /* another set of nodes (schedule/online.h) */
+  COPSE_ONLINE_CUT    /* another set of nodes (schedule/online/online.h) */
 };
 
 /* No schedule whatsoever is faster than bytes / bandwidth: a cut around one rank or host, or what
@@ -192,7 +192,7 @@ enum copse_online_kind {
   COPSE_ONLINE_LOCAL,   /* origin -> final, same host */
   COPSE_ONLINE_INTER,   /* via_src -> via_dst */
   COPSE_ONLINE_SCATTER, /* via_dst -> final */
-  COPSE_ONLINE_ROUTE    /* along an offline path (schedule/online.h) */
+  COPSE_ONLINE_ROUTE    /* along an offline path (schedule/online/online.h) */
 };
 
 /* One hop of a piece. */

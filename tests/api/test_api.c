@@ -162,6 +162,10 @@ START_TEST(requests_and_changes_are_checked) {
   ck_assert_ptr_null(made);
   ck_assert_int_eq(copse_topology_change(t, NULL, 1, NULL, 0, &made), COPSE_INVALID);
   ck_assert_int_eq(copse_topology_change(NULL, NULL, 0, NULL, 0, &made), COPSE_INVALID);
+  const copse_fault_at all_left = {"a", 2, 2};
+  ck_assert_int_eq(copse_topology_change(t, &all_left, 1, NULL, 0, &made), COPSE_OK);
+  ck_assert_int_eq(copse_topology_ranks(made), copse_topology_ranks(t));
+  copse_topology_free(made);
   ck_assert_int_eq(copse_topology_change(t, NULL, 0, "0-1", 1, &made), COPSE_OK);
   ck_assert_int_eq(copse_topology_ranks(made), 2);
   copse_topology_free(made);

@@ -243,6 +243,35 @@ START_TEST(what_it_is_not_for_is_refused) {
 }
 END_TEST
 
+/* By what ranks do, not by the header: a byte of one rank's digest changed, and it is none. */
+START_TEST(how_a_plan_was_lowered_is_found_by_what_its_ranks_do) {
+  static const struct copse_lower_options made[] = {
+      {.max_bytes = 333 * 8, .low_latency = true, .one_hop = true},
+      {.max_bytes = 64 << 10, .low_latency = true},
+      {.instances = COPSE_LOWER_AUTO}};
+  struct copse_schedule *schedule = full_mesh(4);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_arena arena = {0};
+  for (int i = 0; i < 3; i++) {
+    struct copse_lower_options found = {.instances = made[i].instances};
+    struct copse_plan_header header;
+    uint8_t(*parts)[COPSE_SHA256_BYTES];
+    bool is_found;
+    ASSERT_OK(copse_lower_digest(schedule, &made[i], &arena, &header, &parts, &err), &err);
+    ASSERT_OK(copse_lower_find(schedule, &header, parts, &arena, &found, &is_found, &err), &err);
+    ck_assert(is_found);
+    ck_assert_int_eq(found.low_latency, made[i].low_latency);
+    ck_assert_int_eq(found.one_hop, made[i].one_hop);
+    ck_assert_uint_eq((uint64_t)found.max_bytes, header.max_bytes);
+    parts[2][5] ^= 1;
+    ASSERT_OK(copse_lower_find(schedule, &header, parts, &arena, &found, &is_found, &err), &err);
+    ck_assert(!is_found);
+  }
+  copse_arena_free(&arena);
+  copse_schedule_free(schedule);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("codegen/lower_one_hop");
   TCase *tests = tcase_create("one hop");
@@ -255,6 +284,7 @@ int main(void) {
   tcase_add_test(tests, a_switch_joins_all_ranks_and_a_ring_does_not);
   tcase_add_loop_test(tests, random_fabrics, 0, 3);
   tcase_add_test(tests, what_it_is_not_for_is_refused);
+  tcase_add_test(tests, how_a_plan_was_lowered_is_found_by_what_its_ranks_do);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);
 }

@@ -166,6 +166,8 @@ static const struct {
     {"GPU0 GPU1\nGPU0 X NV1\nGPU1 NV2 X\n", "GPU1 to GPU0 isn't what GPU0 to GPU1 is"},
     {"GPU0 GPU1\nGPU0 X NV0\nGPU1 NV0 X\n", "\"NV0\" between"},
     {"GPU0 GPU1\nGPU0 X NV65\nGPU1 NV65 X\n", "\"NV65\" between"},
+    {"GPU0 GPU1\nGPU0 X NV4x\nGPU1 NV4x X\n", "\"NV4x\" between"},
+    {"GPU0 GPU1\nGPU0 X NV\nGPU1 NV X\n", "\"NV\" between"},
     {"GPU0 GPU1\nGPU0 X PIX\nGPU0 X PIX\n", "t:3: a second row GPU0"},
     {"GPU0 GPU0\nGPU0 X PIX\n", "the column GPU0 twice"},
     {"GPU0 NIC0\nGPU0 X NV1\n", "an NVLink to what is no GPU"},

@@ -121,7 +121,7 @@ static copse_status list_ids(const struct options *o, struct copse_cli_work *w) 
   for (int v = 0; v < t->n_nodes; v++) n += is_asked_for(&t->nodes[v], o->ids);
   if (n == 0)
     return copse_fail_at(&w->err, COPSE_BAD_INPUT, copse_cli_topology_label(&o->topology), 0,
-                         "no id matches \"%.80s\"%s", o->ids, COPSE_NEAR(t, o->ids));
+                         "no id matches \"%.80s\"%s", o->ids, COPSE_NEAR_ID(t, o->ids));
   if (o->json) printf("{\"name\": %s, \"ids\": [", copse_cli_quoted(t->name));
   for (int v = 0, i = 0; v < t->n_nodes; v++)
     if (is_asked_for(&t->nodes[v], o->ids)) print_id(&t->nodes[v], o->json, i++ == 0);

@@ -160,7 +160,7 @@ copse_status copse_cli_find_root(const struct copse_cli_solve *a,
   if (node < 0 || topology->nodes[node].rank < 0)
     return copse_fail_at(err, COPSE_BAD_INPUT, copse_cli_topology_label(&a->topology), 0,
                          "no GPU \"%.80s\" for --root%s", a->root,
-                         node < 0 ? COPSE_NEAR(topology, a->root) : ": it is no rank");
+                         node < 0 ? COPSE_NEAR_ID(topology, a->root) : ": it is no rank");
   options->root = topology->nodes[node].rank;
   return COPSE_OK;
 }

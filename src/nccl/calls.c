@@ -54,19 +54,19 @@ static copse_status intern(struct copse_calls *calls, const char *text, const ch
   return COPSE_OK;
 }
 
-static bool same_call(const struct copse_call *a, const struct copse_call *b) {
+static bool same_call(const struct copse_recorded_call *a, const struct copse_recorded_call *b) {
   return a->comm == b->comm && a->number == b->number && a->collective == b->collective &&
          a->choice == b->choice && a->bytes == b->bytes && a->n_ranks == b->n_ranks;
 }
 
 /* The call that a rank's record is of. Texts are interned. */
-static copse_status join_call(struct copse_calls *calls, const struct copse_call *call,
+static copse_status join_call(struct copse_calls *calls, const struct copse_recorded_call *call,
                               struct copse_err *err) {
   uint64_t key = copse_key_text(call->comm) ^ copse_scatter((uint64_t)call->number) ^
                  copse_scatter((uint64_t)call->bytes << 1);
   size_t cursor = 0;
   for (int i; (i = copse_index_map_next(&calls->reader->by_call, key, &cursor)) >= 0;) {
-    struct copse_call *known = &calls->calls[i];
+    struct copse_recorded_call *known = &calls->calls[i];
     if (!same_call(known, call)) continue;
     int seen = known->n_seen + 1;
     if (copse_q_cmp(call->time_us, known->time_us) > 0) *known = *call;
@@ -87,7 +87,7 @@ static bool amount(const struct copse_json *json, const cJSON *object, const cha
 
 static copse_status read_record(struct copse_calls *calls, const struct copse_json *json,
                                 bool *good, struct copse_err *err) {
-  struct copse_call call = {.n_seen = 1};
+  struct copse_recorded_call call = {.n_seen = 1};
   const cJSON *header = copse_json_get(json->root, "header");
   const cJSON *perf = copse_json_get(json->root, "coll_perf");
   *good = copse_json_get(json->root, "p2p_perf") != NULL; /* one pair's: nothing to join */
@@ -158,9 +158,11 @@ static bool read_size(struct copse_scan s, int64_t *bytes) {
 
 /* What a sample's labels say of the calls that it is a mean of. */
 static copse_status read_labels(struct copse_calls *calls, struct copse_scan labels,
-                                struct copse_call *call, bool *good, struct copse_err *err) {
+                                struct copse_recorded_call *call, bool *good,
+                                struct copse_err *err) {
   struct copse_scan comm, collective, size, ranks, choice;
-  *call = (struct copse_call){.number = -1, .n_seen = 1, .busbw = {-1, 1}, .time_us = {0, 1}};
+  *call =
+      (struct copse_recorded_call){.number = -1, .n_seen = 1, .busbw = {-1, 1}, .time_us = {0, 1}};
   *good = label(labels, "comm_name", &comm) && label(labels, "collective", &collective) &&
           label(labels, "message_size", &size) && read_size(size, &call->bytes) &&
           label(labels, "nranks", &ranks) && copse_scan_index(&ranks, &call->n_ranks) &&
@@ -180,9 +182,9 @@ static copse_status read_labels(struct copse_calls *calls, struct copse_scan lab
 
 /* Bandwidth and mean time of the same labels stand in lines of their own, in this order. */
 static copse_status read_sample(struct copse_calls *calls, struct copse_scan line,
-                                struct copse_call *last, struct copse_err *err) {
+                                struct copse_recorded_call *last, struct copse_err *err) {
   struct copse_scan labels = line, value = line;
-  struct copse_call call;
+  struct copse_recorded_call call;
   struct copse_q number;
   bool is_time = copse_scan_begins(&line, TIME), good;
   if (!is_time && !copse_scan_begins(&line, BUSBW)) return COPSE_OK; /* sends, percentiles */
@@ -297,7 +299,7 @@ static copse_status need_flight(struct copse_calls *calls, const cJSON *root, co
 }
 
 /* Bus bandwidth as nccl-tests count it; negative where it can't be. */
-static struct copse_q busbw_of(const struct copse_call *call) {
+static struct copse_q busbw_of(const struct copse_recorded_call *call) {
   struct copse_q GBps = {-1, 1};
   copse_collective collective;
   if (!copse_collective_from_name(call->collective, &collective) || call->bytes == 0 ||
@@ -313,7 +315,8 @@ static struct copse_q busbw_of(const struct copse_call *call) {
 static copse_status take_entry(struct copse_calls *calls, const struct copse_json *json,
                                const cJSON *entry, struct copse_flight *flight,
                                struct copse_err *err) {
-  struct copse_call call = {.comm = flight->group, .n_ranks = flight->n_ranks, .n_seen = 1};
+  struct copse_recorded_call call = {
+      .comm = flight->group, .n_ranks = flight->n_ranks, .n_seen = 1};
   const char *state = copse_json_text_or(entry, "state", "");
   const char *name = collective_of(copse_json_text_or(entry, "profiling_name", ""));
   struct copse_q ms = {-1, 1};
@@ -403,7 +406,7 @@ static copse_status read_pickle(struct copse_calls *calls, const char *name, con
 static copse_status read_lines(struct copse_calls *calls, const char *data, size_t size,
                                struct copse_err *err) {
   struct copse_scan text = {data, data + size}, line;
-  struct copse_call last = {0};
+  struct copse_recorded_call last = {0};
   while (copse_scan_line(&text, &line)) {
     copse_scan_blanks(&line);
     if (copse_scan_is_empty(&line) || copse_scan_begins(&line, "#")) continue;
@@ -429,7 +432,7 @@ copse_status copse_calls_add(struct copse_calls *calls, const char *label, const
                        "PyTorch's flight recorder");
 }
 
-COPSE_ORDER(by_comm_and_number, struct copse_call,
+COPSE_ORDER(by_comm_and_number, struct copse_recorded_call,
             strcmp(a->comm, b->comm) ?: COPSE_UP(number) ?: strcmp(a->collective, b->collective) ?:
             COPSE_UP(bytes))
 

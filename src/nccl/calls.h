@@ -14,7 +14,7 @@
 #include "base/rational.h"
 
 /* One call, or (number -1) the mean of those of its size. */
-struct copse_call {
+struct copse_recorded_call {
   const char *comm, *collective; /* "0x7f8c", "default_pg"; "AllReduce", "all_reduce" */
   const char *choice;            /* "RING_LL128"; "" where not said */
   int64_t number, bytes;         /* of means: the least size that they are of */
@@ -33,7 +33,7 @@ struct copse_flight {
 
 struct copse_calls {
   int n_calls, n_flights;
-  struct copse_call *calls;     /* by communicator, then number */
+  struct copse_recorded_call *calls; /* by communicator, then number */
   struct copse_flight *flights; /* by group, in order of the files */
   int64_t n_damaged;
   size_t call_capacity, flight_capacity;

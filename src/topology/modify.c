@@ -59,11 +59,11 @@ static copse_status no_such_link(struct draft *d, const struct copse_topology *t
   if (!arrow)
     return copse_fail_at(d->err, COPSE_BAD_INPUT, label, 0,
                          "no node \"%.100s\", nor a link, which is SRC>DST%s", what,
-                         COPSE_NEAR(t, what));
+                         COPSE_NEAR_ID(t, what));
   *arrow = '\0';
   if (copse_topology_find(t, what) >= 0) missing = arrow + 1;
   return copse_fail_at(d->err, COPSE_BAD_INPUT, label, 0, "no node \"%.100s\" that a link joins%s",
-                       missing, COPSE_NEAR(t, missing));
+                       missing, COPSE_NEAR_ID(t, missing));
 }
 
 static copse_status break_link(struct draft *d, const struct copse_topology *t, const char *label,
@@ -219,7 +219,7 @@ static copse_status take_item(struct list *l, const char *item) {
                          "\"%.80s\" in the list of ranks is %s; list ranks (0 to %d), ranges such "
                          "as 0-3, or ids of GPUs%s",
                          item, node < 0 ? "no node" : "no GPU", t->n_ranks - 1,
-                         node < 0 ? COPSE_NEAR(t, item) : "");
+                         node < 0 ? COPSE_NEAR_ID(t, item) : "");
   }
   if (first > last)
     return copse_fail_at(l->err, COPSE_BAD_INPUT, l->label, 0,

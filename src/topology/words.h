@@ -7,7 +7,7 @@
  *   "GPU 3 of h1"                                     copse_node_words
  *   "h0.gpu0 -> h0.nvswitch (.., 300 GB/s)"           copse_link_words
  *   "into host h0: 8 NICs of 50 GB/s"                 copse_cut_words
- *   which id may have been meant?                     COPSE_NEAR
+ *   which id may have been meant?                     COPSE_NEAR_ID
  *   which nodes does "net@mlx5_*" name?               copse_id_is_pattern, copse_id_matches
  */
 #pragma once
@@ -67,5 +67,5 @@ bool copse_id_matches(const char *pattern, const char *id);
 const char *copse_near_text(const struct copse_topology *topology, const char *written,
                             char text[COPSE_NEAR_TEXT]);
 /* The same for printf; lasts as long as the block it stands in. */
-#define COPSE_NEAR(topology, written) \
+#define COPSE_NEAR_ID(topology, written) \
   copse_near_text((topology), (written), (char[COPSE_NEAR_TEXT]){0})

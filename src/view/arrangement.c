@@ -48,7 +48,7 @@ void copse_arrangement_graph_pin(struct copse_text *text, int i, double x, doubl
 
 struct parser {
   char *at;
-  struct copse_layout *layouts, *now; /* NULL: before the first */
+  struct copse_graph_layout *layouts, *now; /* NULL: before the first */
   int n, n_read;
   struct copse_arena *arena;
   struct copse_err *err;
@@ -76,7 +76,7 @@ static bool next_int(struct parser *p, int *out) {
 static copse_status read_graph(struct parser *p) {
   double scale;
   if (p->n_read == p->n) return copse_fail(p->err, COPSE_IO, "dot: one graph too many");
-  struct copse_layout *l = p->now = &p->layouts[p->n_read++];
+  struct copse_graph_layout *l = p->now = &p->layouts[p->n_read++];
   if (!next_number(p, &scale) || !next_number(p, &l->width) || !next_number(p, &l->height))
     return unexpected(p, "a graph without a size");
   l->width *= PIXELS_PER_INCH;
@@ -107,7 +107,7 @@ static copse_status read_node(struct parser *p) {
 }
 
 static copse_status read_edge(struct parser *p) {
-  struct copse_layout *l = p->now;
+  struct copse_graph_layout *l = p->now;
   struct copse_point *points;
   int from, to, n;
   if (!l || !next_int(p, &from) || !next_int(p, &to) || !next_int(p, &n) || n < 4 ||
@@ -125,7 +125,7 @@ static copse_status read_edge(struct parser *p) {
 static copse_status read_plain(struct parser *p, char *data) {
   char *rest = NULL;
   for (int i = 0; i < p->n; i++) {
-    struct copse_layout *l = &p->layouts[i];
+    struct copse_graph_layout *l = &p->layouts[i];
     COPSE_DO(COPSE_ARRAY(p->arena, (size_t)l->n_nodes, l->nodes, p->err));
     for (int v = 0; v < l->n_nodes; v++) l->nodes[v].x = NAN;
   }
@@ -141,8 +141,9 @@ static copse_status read_plain(struct parser *p, char *data) {
   return COPSE_OK;
 }
 
-copse_status copse_arrangement_run(const struct copse_text *graphs, struct copse_layout *layouts,
-                                   int n, struct copse_arena *arena, struct copse_err *err) {
+copse_status copse_arrangement_run(const struct copse_text *graphs,
+                                   struct copse_graph_layout *layouts, int n,
+                                   struct copse_arena *arena, struct copse_err *err) {
   static char name[] = "dot", format[] = "-Tplain";
   char *const argv[] = {name, format, NULL};
   struct copse_err why = COPSE_ERR_INIT;
@@ -371,7 +372,7 @@ static copse_status place_around_fabric(struct placing *p) {
 
 /* Boxes 0 .. n_parts - 1 are hosts, n_parts + v is node v of the fabric. Links are drawn from node
  * to node. */
-static void take_places(struct placing *p, const struct copse_layout *layout) {
+static void take_places(struct placing *p, const struct copse_graph_layout *layout) {
   struct copse_arrangement_work *w = p->w;
   p->width = layout->width;
   p->height = layout->height;
@@ -390,7 +391,7 @@ static void take_places(struct placing *p, const struct copse_layout *layout) {
 static copse_status place_by_graphviz(struct placing *p) {
   struct copse_arrangement_work *w = p->w;
   const struct copse_topology *t = w->topology;
-  struct copse_layout layout = {.n_nodes = w->n_parts + t->n_nodes};
+  struct copse_graph_layout layout = {.n_nodes = w->n_parts + t->n_nodes};
   COPSE_AT_END(copse_text_free) struct copse_text text = {0};
   copse_arrangement_graph_begin(&text, COPSE_SHAPE_SPRINGS, 0);
   for (int g = 0; g < w->n_parts; g++)

@@ -52,7 +52,7 @@ struct copse_layout_edge {
   int from, to;
   struct copse_arrangement_curve curve;
 };
-struct copse_layout {
+struct copse_graph_layout {
   double width, height;
   int n_nodes;               /* set by the caller: names are 0 .. n_nodes - 1 */
   struct copse_point *nodes; /* [n_nodes] NAN for a name that the graph lacks */
@@ -62,6 +62,6 @@ struct copse_layout {
 
 /* Runs Graphviz over graphs [n] in one text. COPSE_IO for output that isn't what was asked for.
  * `arena` has the points and edges. */
-copse_status copse_arrangement_run(const struct copse_text *graphs, struct copse_layout *layouts,
-                                   int n, struct copse_arena *arena,
-                                   struct copse_err *err) COPSE_CHECKED;
+copse_status copse_arrangement_run(const struct copse_text *graphs,
+                                   struct copse_graph_layout *layouts, int n,
+                                   struct copse_arena *arena, struct copse_err *err) COPSE_CHECKED;

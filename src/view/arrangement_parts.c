@@ -92,7 +92,7 @@ struct parts {
   int *part_of;  /* [n_graphs] the part that it was made from */
   int n_graphs;
   struct copse_text *texts;     /* [n_parts] */
-  struct copse_layout *layouts; /* [n_graphs] */
+  struct copse_graph_layout *layouts; /* [n_graphs] */
 };
 
 static bool inside(const struct copse_arrangement_work *w, const struct copse_link *l, int g) {
@@ -276,7 +276,7 @@ static copse_status take_curve(struct copse_arrangement_work *w, int link,
 }
 
 static copse_status take_layout(struct copse_arrangement_work *w, int g,
-                                const struct copse_layout *layout) {
+                                const struct copse_graph_layout *layout) {
   struct copse_arrangement_part *part = &w->parts[g];
   part->width = layout->width;
   part->height = layout->height;

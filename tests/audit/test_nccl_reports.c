@@ -298,7 +298,7 @@ START_TEST(flight_recorders_are_joined) {
   copse_calls_finish(&calls);
   ck_assert_int_eq(calls.n_damaged, 0);
   ck_assert_int_eq(calls.n_calls, 2);
-  const struct copse_call *call = &calls.calls[0];
+  const struct copse_recorded_call *call = &calls.calls[0];
   ck_assert_str_eq(call->collective, "all_reduce");
   ck_assert_int_eq(call->n_ranks, 4);
   ck_assert_int_eq(call->n_seen, 2);

@@ -63,17 +63,17 @@ uint32_t copse_memory_blocks(const struct copse_plan *plan) {
   return h->input_blocks > h->output_blocks ? h->input_blocks : h->output_blocks;
 }
 
-static uint64_t key_of(const struct copse_place *p) {
+static uint64_t key_of(const struct copse_memory_place *p) {
   return mix(mix(copse_key_pair((int)p->rank, (int)p->buffer), p->block), p->piece);
 }
 
 /* The number of the place, or -1. */
-static int find_place(const struct copse_memory *m, const struct copse_place *p) {
+static int find_place(const struct copse_memory *m, const struct copse_memory_place *p) {
   uint64_t key = key_of(p);
   size_t cursor = 0;
   int i;
   while ((i = copse_index_map_next(&m->by_place, key, &cursor)) >= 0) {
-    const struct copse_place *q = &m->places[i];
+    const struct copse_memory_place *q = &m->places[i];
     if (q->rank == p->rank && q->buffer == p->buffer && q->block == p->block &&
         q->piece == p->piece)
       break;
@@ -83,8 +83,8 @@ static int find_place(const struct copse_memory *m, const struct copse_place *p)
 
 static copse_status place_of(struct copse_memory *m, const struct copse_plan_operand *o,
                              uint32_t piece, uint32_t *index, struct copse_err *err) {
-  struct copse_place place = {o->rank, m->in_place ? COPSE_BUFFER_OUTPUT : o->buffer,
-                              data_block(m->plan, o), m->piece_class[piece]};
+  struct copse_memory_place place = {o->rank, m->in_place ? COPSE_BUFFER_OUTPUT : o->buffer,
+                                     data_block(m->plan, o), m->piece_class[piece]};
   int found = find_place(m, &place);
   if (found < 0) {
     found = (int)m->n_places;
@@ -191,7 +191,7 @@ void copse_memory_free(struct copse_memory *m) {
 }
 
 /* An input holds its rank's own contribution; so does, in place, the output it shares. */
-static bool starts_with_input(const struct copse_memory *m, const struct copse_place *p) {
+static bool starts_with_input(const struct copse_memory *m, const struct copse_memory_place *p) {
   const struct copse_plan_header *h = &m->plan->header;
   if (p->buffer == COPSE_BUFFER_INPUT) return true;
   if (!m->in_place) return false;
@@ -209,7 +209,7 @@ void copse_memory_start(struct copse_memory *m) {
 
 void copse_memory_start_chunk(struct copse_memory *m, uint32_t c, const int *singles) {
   for (uint32_t p = 0; p < m->n_places; p++) {
-    const struct copse_place *place = &m->places[p];
+    const struct copse_memory_place *place = &m->places[p];
     m->cells[p] =
         (struct copse_cell){.content = {starts_with_input(m, place) ? singles[place->rank] : -1,
                                         place->block, place->piece, c & INT32_MAX, false}};
@@ -218,7 +218,7 @@ void copse_memory_start_chunk(struct copse_memory *m, uint32_t c, const int *sin
 
 uint32_t copse_memory_output(const struct copse_memory *m, uint32_t rank, uint32_t block,
                              uint32_t piece) {
-  struct copse_place place = {rank, COPSE_BUFFER_OUTPUT, block, piece};
+  struct copse_memory_place place = {rank, COPSE_BUFFER_OUTPUT, block, piece};
   int found = find_place(m, &place);
   return found < 0 ? COPSE_NO_PLACE : (uint32_t)found;
 }

@@ -34,7 +34,7 @@ struct copse_cell {
   uint32_t written : 1;
 };
 
-struct copse_place {
+struct copse_memory_place {
   uint32_t rank;
   uint32_t buffer; /* what it is called in messages; in place, input is output */
   uint32_t block, piece;
@@ -44,7 +44,7 @@ struct copse_memory {
   const struct copse_plan *plan;
   uint32_t *piece_class; /* [n_pieces] equal pieces share the smallest index */
   uint32_t n_places;
-  struct copse_place *places;
+  struct copse_memory_place *places;
   struct copse_index_map by_place;
   uint32_t *op_places; /* places of each MOVE's operands, in order */
   uint32_t *op_first;  /* [n_ops] into op_places */

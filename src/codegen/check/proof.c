@@ -522,7 +522,7 @@ static copse_status refute_result(struct proof *p, uint32_t rank, uint32_t block
                        p->chunk, p->chunks, p->memory->in_place ? ", in place" : "", what);
 }
 
-static copse_status check_cell_result(struct proof *p, const struct copse_place *place,
+static copse_status check_cell_result(struct proof *p, const struct copse_memory_place *place,
                                       const struct copse_content *v) {
   bool reduces = copse_collective_reduces((copse_collective)p->plan->header.collective);
   int expected = promised_set(p, place->block);
@@ -545,7 +545,7 @@ static copse_status check_cell_result(struct proof *p, const struct copse_place 
 /* At the end of a chunk. That every promised place is there, check_promises says. */
 static copse_status check_results(struct proof *p) {
   for (uint32_t i = 0; i < p->memory->n_places; i++) {
-    const struct copse_place *place = &p->memory->places[i];
+    const struct copse_memory_place *place = &p->memory->places[i];
     if (place->buffer == COPSE_BUFFER_OUTPUT &&
         is_promised(&p->plan->header, place->rank, place->block))
       COPSE_DO(check_cell_result(p, place, &p->memory->cells[i].content));

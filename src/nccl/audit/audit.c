@@ -114,7 +114,7 @@ static void find_measured(const struct copse_audit_input *in, struct copse_audit
     }
   }
   for (int i = 0; in->calls && i < in->calls->n_calls; i++) {
-    const struct copse_call *call = &in->calls->calls[i];
+    const struct copse_recorded_call *call = &in->calls->calls[i];
     double busbw = copse_q_to_double(call->busbw);
     copse_collective collective;
     if (!copse_collective_from_name(call->collective, &collective) ||

@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#include "base/file.h"
+#include "base/text.h"
 #include "base/types.h"
 #include "nccl_files.h"
 #include "topology/route.h"
@@ -83,6 +85,57 @@ START_TEST(nvls_is_figured_by_hand) {
   expect("h100-5gpu", 1, COPSE_NCCL_NVLS, COPSE_ALLREDUCE, "1/309"); /* 6/5 / (1854/5) */
   expect("h100-5gpu", 1, COPSE_NCCL_RING, COPSE_ALLREDUCE, "4/927"); /* 8/5 / (1854/5) */
   expect("h100-5gpu", 2, COPSE_NCCL_RING, COPSE_ALLREDUCE, "3/400"); /* 18/10 / (5 * 48) */
+}
+END_TEST
+
+/* Two hosts with this many channels of a CollNet graph in place of none: channel c is all GPUs from
+ * GPU c on, which is its head, with NIC c. */
+static void expect_collnet(enum copse_nccl_graph_id algorithm, int pattern, int channels,
+                           const char *time) {
+  static const int devs[] = {0, 2, 3, 5, 6};
+  struct opened o;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_text text = {0};
+  char path[256], *data;
+  size_t size;
+  open_machine(&o, OWN_MACHINES, "h100-5gpu", 2);
+  copse_nccl_judge_close(&o.judge);
+  copse_nccl_graphs_free(&o.graphs);
+  ck_assert(machine_file(OWN_MACHINES, "h100-5gpu", 2, "graph.xml", path));
+  ASSERT_OK(copse_file_read(path, &data, &size, &err), &err);
+  const char *none = strstr(data, "<graph id=\"4\""), *rest = strstr(data, "<graph id=\"3\"");
+  copse_text_add(&text, "%.*s<graph id=\"%d\" pattern=\"%d\" crossnic=\"0\" nchannels=\"%d\" ",
+                 (int)(none - data), data, algorithm, pattern, channels);
+  copse_text_add(&text,
+                 "speedintra=\"48\" speedinter=\"48\" latencyinter=\"0\" typeintra=\"NVL\" "
+                 "typeinter=\"PIX\" samechannels=\"0\">");
+  for (int c = 0; c < channels; c++) {
+    copse_text_add(&text, "<channel><net dev=\"%d\"/>", c);
+    for (int i = 0; i < 5; i++)
+      copse_text_add(&text, "<gpu dev=\"%d\" rank=\"%d\"/>", devs[(c + i) % 5], (c + i) % 5);
+    copse_text_add(&text, "<net dev=\"%d\"/></channel>", c);
+  }
+  copse_text_add(&text, "</graph>%s", rest);
+  ASSERT_OK(copse_nccl_graphs_parse(path, text.data, text.size, NULL, &o.graphs, &err), &err);
+  ASSERT_OK(copse_nccl_judge_open(path, &o.all, 1, &o.machine, &o.judge, &err), &err);
+  struct copse_nccl_verdict v = judge(&o, algorithm, COPSE_ALLREDUCE, 0);
+  ck_assert_str_eq(COPSE_Q_STRING(v.links_time), time);
+  copse_text_free(&text);
+  free(data);
+  close_machine(&o);
+}
+
+/*
+ * A head's part goes over its NIC at 48 GB/s, to the switch of the network and back. 5 heads: a
+ * GPU's NVLinks (1854/5 GB/s) carry a fifth to each of 4 heads and a fifth of the sum to each of 4
+ * GPUs, or a fifth to each of 8 neighbours in 5 chains: 8/5, longer than a fifth takes on a NIC.
+ * 2 heads: half of the data over each one's NIC, longer than at most 5/2 over its NVLinks.
+ */
+START_TEST(collnet_is_figured_by_hand) {
+  expect_collnet(COPSE_NCCL_COLLNET_DIRECT, COPSE_NCCL_PATTERN_COLLNET_DIRECT, 5, "4/927");
+  expect_collnet(COPSE_NCCL_COLLNET_DIRECT, COPSE_NCCL_PATTERN_COLLNET_DIRECT, 2, "1/96");
+  expect_collnet(COPSE_NCCL_COLLNET_CHAIN, COPSE_NCCL_PATTERN_TREE, 5, "4/927");
+  expect_collnet(COPSE_NCCL_COLLNET_CHAIN, COPSE_NCCL_PATTERN_TREE, 2, "1/96");
 }
 END_TEST
 
@@ -234,6 +287,7 @@ int main(void) {
   tcase_add_test(by_hand, sockets_are_figured_by_hand);
   tcase_add_test(by_hand, a_nic_at_the_wrong_socket_shows);
   tcase_add_test(by_hand, nvls_is_figured_by_hand);
+  tcase_add_test(by_hand, collnet_is_figured_by_hand);
   tcase_add_test(machines, what_is_stated_fits_the_links);
   tcase_add_test(machines, all_that_is_stated_fits_the_links);
   tcase_add_test(machines, the_summary_is_met);

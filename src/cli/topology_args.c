@@ -194,12 +194,18 @@ copse_status copse_cli_costs(const struct copse_cli_topology *args,
   const double given[] = {costs->alpha_us, costs->message_us, costs->reduce_GBps, costs->duplex};
   double to[COPSE_N_COSTS] = {sim->alpha_us, sim->message_us, -1, -1};
   copse_status status = COPSE_OK;
+  bool said = false;
   if (args->profile) COPSE_TRY(copse_profile_load(args->profile, &profile, err));
   for (int i = 0; i < COPSE_N_COSTS; i++) {
     struct copse_q cost = profile ? copse_profile_cost(profile, (enum copse_cost)i) : none;
     if (cost.num >= 0) to[i] = copse_q_to_double(cost);
     if (given[i] >= 0) to[i] = given[i];
+    said = said || (i == COPSE_COST_MESSAGE && (cost.num >= 0 || given[i] >= 0));
   }
+  if (said && to[COPSE_COST_MESSAGE] > to[COPSE_COST_HOP])
+    copse_note(&copse_cli_notes,
+               "a message costs its sender the %g us of a hop, not %g: it is a part",
+               to[COPSE_COST_HOP], to[COPSE_COST_MESSAGE]);
   sim->alpha_occupies = costs->alpha_occupies;
   sim->message_us = to[COPSE_COST_MESSAGE];
   copse_predict_alpha(out, to[COPSE_COST_HOP]);

@@ -1,4 +1,5 @@
 /* Reads the bounds of schedule JSON: cuts, lengths, potentials, and those for one message size. */
+#include <stdio.h>
 #include <string.h>
 
 #include "schedule/read_internal.h"
@@ -163,6 +164,31 @@ static copse_status read_later(struct copse_reader *r, const cJSON *item,
   return COPSE_OK;
 }
 
+/* A member that no proof of the kind reads is refused: it would look proved. */
+static copse_status refuse_unread(struct copse_reader *r, const cJSON *item,
+                                  enum copse_bound_at_kind kind, const char *name) {
+  enum {
+    CUT = 1 << COPSE_BOUND_AT_CUT,
+    PARTS = 1 << COPSE_BOUND_AT_VOLUME | 1 << COPSE_BOUND_AT_ROUNDS
+  };
+  static const struct {
+    const char *member;
+    int kinds;
+  } read[] = {{"rank", CUT},
+              {"times", CUT | PARTS},
+              {"parts", PARTS},
+              {"part_ranks", PARTS},
+              {"later", PARTS}};
+  for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
+    const cJSON *member = copse_json_get(item, read[i].member);
+    char text[80];
+    if (!member || read[i].kinds & 1 << kind) continue;
+    snprintf(text, sizeof text, "\"bound_at\" of kind \"%s\" has no \"%s\"", name, read[i].member);
+    return copse_reader_refuse(r, member, item, text);
+  }
+  return COPSE_OK;
+}
+
 copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) {
   static const char *const kinds[] = {"cut", "volume", "lengths", "rounds"};
   struct copse_bound_at *at;
@@ -181,6 +207,7 @@ copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) {
   if (at->kind == 4)
     return copse_reader_refuse(r, item, NULL,
                                "\"kind\" must be \"cut\", \"volume\", \"rounds\" or \"lengths\"");
+  COPSE_DO(refuse_unread(r, item, at->kind, kind));
   if (at->alpha_us.num < 0 || at->us.num <= 0)
     return copse_reader_refuse(r, item, NULL, "\"us\" must be positive, \"alpha_us\" not negative");
   COPSE_DO(copse_json_get_bool_or(&r->json, item, "reversed", false, &at->reversed, r->err));

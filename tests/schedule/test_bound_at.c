@@ -536,6 +536,39 @@ START_TEST(ranks_of_parts_that_are_not_there) {
 }
 END_TEST
 
+/* A file with a member that its kind's proof does not read is refused, by the member's name. */
+static void check_unread(const struct copse_topology *t, const char *text, const char *kind,
+                         const char *member, const char *value) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char of[40], more[120], said[80];
+  snprintf(of, sizeof of, "\"kind\": \"%s\"", kind);
+  snprintf(more, sizeof more, "%s, \"%s\": %s", of, member, value);
+  snprintf(said, sizeof said, "of kind \"%s\" has no \"%s\"", kind, member);
+  ck_assert_ptr_nonnull(strstr(text, of));
+  char *forged = replaced(text, of, more);
+  ck_assert_int_eq(verdict_of(forged, t, &err), COPSE_BAD_INPUT);
+  ck_assert_msg(strstr(err.text, said) != NULL, "%s", err.text);
+  free(forged);
+}
+
+START_TEST(members_that_no_proof_reads) {
+  struct copse_topology *t = make_four();
+  struct copse_schedule *volume = with_bound(t, COPSE_BROADCAST, 120000, 0.5),
+                        *cut = with_bound(t, COPSE_ALLGATHER, 120000, 0.5);
+  char *text = text_of(volume);
+  check_unread(t, text, "volume", "rank", "1");
+  free(text);
+  text = text_of(cut);
+  check_unread(t, text, "cut", "parts", "[{\"nodes\": [\"gpu0\"]}]");
+  check_unread(t, text, "cut", "part_ranks", "1");
+  check_unread(t, text, "cut", "later", "[]");
+  free(text);
+  copse_schedule_free(volume);
+  copse_schedule_free(cut);
+  copse_topology_free(t);
+}
+END_TEST
+
 START_TEST(commands_show_it) {
   ck_assert_int_eq(
       copse_test_command(
@@ -583,6 +616,10 @@ START_TEST(a_length_that_stands_twice_is_refused) {
       "\"dst\": 0, \"paths\": [{\"path\": [\"b\", \"a\"], \"weight\": \"1/4\"}, {\"path\": "
       "[\"b\", \"s\", \"a\"], \"weight\": \"1/4\"}]}]}";
   ck_assert_msg(verdict_of(text, t, &err) == COPSE_OK, "%s", err.text);
+  check_unread(t, text, "lengths", "times", "[]");
+  check_unread(t, text, "lengths", "rank", "0");
+  check_unread(t, text, "lengths", "part_ranks", "1");
+  check_unread(t, text, "lengths", "later", "[[]]");
   char *twice = replaced(text, "\"a>s\": 1", "\"a>s\": 1, \"a>s\": 1");
   char *later = replaced(twice, "\"us\": \"17\"", "\"us\": \"56/3\"");
   ck_assert_int_eq(verdict_of(later, t, &err), COPSE_REFUTED);
@@ -938,6 +975,7 @@ int main(void) {
   tcase_add_loop_test(bounds, never_above_times_across_hosts, 0, COPSE_TEST_UP_TO(4, 2));
   tcase_add_test(bounds, all_links_differ);
   tcase_add_test(bounds, ranks_of_parts_that_are_not_there);
+  tcase_add_test(bounds, members_that_no_proof_reads);
   tcase_add_test(bounds, commands_show_it);
   tcase_add_test(bounds, others_results);
   suite_add_tcase(suite, bounds);

@@ -176,10 +176,15 @@ START_TEST(costs_come_from_defaults_profile_and_options) {
   ck_assert_double_eq_tol(simulated(""), 2 + 2 * 0.18, 0.01);
   ck_assert_double_eq_tol(simulated("-a 7"), 7 + 2 * 0.18, 0.01);
   ck_assert_double_eq_tol(simulated("--message 1"), 2 + 2 * 1, 0.01);
+  ck_assert_str_eq(copse_test_result.err, "");
   ck_assert_double_eq_tol(simulated("--message 5"), 2 + 2 * 2, 0.01); /* at most the hop's */
+  ck_assert_ptr_nonnull(strstr(copse_test_result.err, "sender the 2 us of a hop, not 5"));
+  ck_assert_double_eq_tol(simulated("--profile %/p.json -a 1"), 1 + 2 * 1, 0.01);
+  ck_assert_ptr_nonnull(strstr(copse_test_result.err, "sender the 1 us of a hop, not 3"));
   ck_assert_double_eq_tol(simulated("--profile %/p.json"), 10 + 2 * 3, 0.01);
   ck_assert_double_eq_tol(simulated("--profile %/p.json -a 4"), 4 + 2 * 3, 0.01);
-  ck_assert_double_eq_tol(simulated("-a 0"), 0, 0.01);
+  ck_assert_double_eq_tol(simulated("-a 0"), 0, 0.01); /* less than the default's message */
+  ck_assert_str_eq(copse_test_result.err, "");
   ck_assert_double_eq_tol(simulated("--model links"), 2, 0.01);
 }
 END_TEST

@@ -293,7 +293,8 @@ copse_status copse_schedule_verify(const copse_schedule *schedule, const copse_t
   return COPSE_OK;
 }
 
-/* A schedule of the caller's own, from the JSON of another, with all trees or flows listed. */
+/* Expands a schedule of the caller's own, from the JSON of another, with all trees or flows
+ * listed. */
 static copse_status expand_copy(const copse_schedule *schedule, struct copse_schedule **out,
                                 struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *text = NULL;

@@ -240,7 +240,7 @@ static copse_status run_step(copse_moe *const *moes, int n, enum copse_moe_step 
   return COPSE_OK;
 }
 
-/* Every rank's row of `taken` to every rank. */
+/* Gathers every rank's row of `taken` to every rank. */
 static copse_status gather_counts(struct copse_moe *moe, struct copse_err *err) {
   const struct copse_moe_job *job = &moe->job;
   const struct copse_call call = {.collective = COPSE_ALLGATHER,
@@ -366,7 +366,7 @@ static copse_status combine(copse_moe *const *moes, const copse_moe_combine_args
   return run_step(moes, n, COPSE_MOE_REDUCE, err);
 }
 
-/* The communicator whose rank an error's log line names. */
+/* Returns the communicator whose rank an error's log line names. */
 static const struct copse_comm *any_comm(copse_moe *const *moes, int n) {
   return moes && n > 0 && moes[0] ? moes[0]->comm : NULL;
 }

@@ -57,14 +57,14 @@ enum { GZIP = 16 + MAX_WBITS }; /* zlib's way to say gzip's format, with the lar
 static void end_inflate(z_stream *z) { inflateEnd(z); }
 static void end_deflate(z_stream **z) { deflateEnd(*z); }
 
-/* How many bytes zlib takes at once: its counts have 32 bits. */
+/* Returns how many bytes zlib takes at once: its counts have 32 bits. */
 static uInt some(size_t n) { return n > (1u << 30) ? 1u << 30 : (uInt)n; }
 
 static copse_status no_memory(const char *label, struct copse_err *err) {
   return copse_fail(err, COPSE_NOMEM, "%s: out of memory for gzip", label);
 }
 
-/* One or more members, one after the other, as gzip has it; nothing behind them. */
+/* Unpacks one or more members, one after the other, as gzip has it; nothing may be behind them. */
 static copse_status unpack(const char *label, const char *packed, size_t size, char **data,
                            size_t *unpacked, struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *buffer = NULL;
@@ -204,7 +204,7 @@ static bool is_special(const char *path) {
   return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
 }
 
-/* What the new file's permissions are: the old one's, else as for any new file. */
+/* Returns the new file's permissions: the old one's, else as for any new file. */
 static mode_t mode_for(const char *path) {
   struct stat st;
   if (stat(path, &st) == 0) return st.st_mode & 07777;
@@ -245,7 +245,7 @@ static copse_status write_beside(struct sink *s, const char *path) {
   return status;
 }
 
-/* Where a link leads that leads nowhere yet: the file is made there. NULL: it is no link. */
+/* Follows a link that leads nowhere yet: the file is made there. NULL: it is no link. */
 static copse_status follow_link(const char *path, char **target, struct copse_err *err) {
   char text[4096];
   for (int links = 0; links < 40; links++) { /* as many as the kernel follows */

@@ -64,7 +64,7 @@ static bool in_number(char c) {
   return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
 }
 
-/* The next byte that is no white space, 0 at the end. */
+/* Returns the next byte that is no white space, 0 at the end. */
 static char next_byte(const char *p, const char *end) {
   while (p < end && *p && strchr(" \t\r\n", *p)) p++;
   return p < end ? *p : '\0';
@@ -107,7 +107,7 @@ static copse_status close_container(struct pass *s) {
 
 /* ---- lists that stay text ------------------------------------------------------------------ */
 
-/* The list that an array is which begins here, or NULL. */
+/* Finds the list that an array is which begins here, or NULL. */
 static struct copse_json_list *find_list(const struct pass *s) {
   if (!s->lists || s->depth != 1 || s->nesting[0] != '{' || !s->name) return NULL;
   for (int i = 0; i < COPSE_JSON_LISTS; i++) {
@@ -310,7 +310,7 @@ static void list_keys(const struct copse_json_key keys[], struct copse_line *lin
     copse_line_add(line, "%s\"%s\"", i == 0 ? "" : keys[i + 1].name ? ", " : " or ", keys[i].name);
 }
 
-/* An object in messages: what it is, and its "id" or "src" and "dst" where it has them. */
+/* Names an object in messages: what it is, and its "id" or "src" and "dst" where it has them. */
 static void name_object(const char *what, const cJSON *object, struct copse_line *line) {
   const cJSON *id = copse_json_get(object, "id");
   const cJSON *src = copse_json_get(object, "src"), *dst = copse_json_get(object, "dst");

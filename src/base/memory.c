@@ -133,7 +133,7 @@ void copse_arena_free(struct copse_arena *arena) {
   }
 }
 
-/* One number from a file such as cgroup's memory.max; false for "max" and no file. */
+/* Reads one number from a file such as cgroup's memory.max; false for "max" and no file. */
 static bool read_number(const char *path, unsigned long long *out) {
   FILE *in = fopen(path, "re");
   if (!in) return false;
@@ -142,7 +142,7 @@ static bool read_number(const char *path, unsigned long long *out) {
   return ok;
 }
 
-/* What a limit on the address space (ulimit -v) leaves; UINT64_MAX without one. */
+/* Returns what a limit on the address space (ulimit -v) leaves; UINT64_MAX without one. */
 static uint64_t address_space_left(void) {
   struct rlimit limit;
   unsigned long long pages = 0;

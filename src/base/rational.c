@@ -219,7 +219,7 @@ copse_status copse_q_from_double(double value, struct copse_q *out, struct copse
 
 /* ---- from floating point ---- */
 
-/* The smallest denominator of a convergent of x in [0, 1) that is within slack / scale. */
+/* Returns the smallest denominator of a convergent of x in [0, 1) that is within slack / scale. */
 static int64_t denominator_of(double x, int64_t limit, double tolerance) {
   int64_t q0 = 0, q1 = 1; /* denominators of successive convergents */
   double rest = x;

@@ -86,7 +86,7 @@ void copse_text_add_json_string(struct copse_text *text, const char *s) {
   copse_text_append(text, "\"", 1);
 }
 
-/* The bytes of the character at s that XML allows, 0 if it is none. */
+/* Returns the bytes of the character at s that XML allows, 0 if it is none. */
 static int xml_character(const char *s, const char *end) {
   int n = copse_utf8_length(s, end);
   bool control = n == 1 && (unsigned char)*s < 0x20 && *s != '\t' && *s != '\n';

@@ -64,7 +64,7 @@ static copse_status explain(const xmlParserCtxt *parser, const char *file, struc
  * minutes. Real tags have some hundred bytes. The line of the first that is too long, or 0. */
 #define MAX_TAG_BYTES 65536
 
-/* The end of what begins like a tag but is none: a comment and so on; NULL for a tag. */
+/* Returns the end of what begins like a tag but is none: a comment and so on; NULL for a tag. */
 static const char *end_of_other(const char *open, size_t size) {
   static const char *const kinds[][2] = {{"<!--", "-->"}, {"<![CDATA[", "]]>"}, {"<?", "?>"}};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -75,7 +75,7 @@ static const char *end_of_other(const char *open, size_t size) {
   return NULL;
 }
 
-/* Where a tag ends: at the first '>' that is not part of a value. */
+/* Returns where a tag ends: at the first '>' that is not part of a value. */
 static const char *end_of_tag(const char *open, const char *end) {
   char quote = 0;
   for (; open < end && (quote || *open != '>'); open++)

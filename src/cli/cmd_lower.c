@@ -52,8 +52,8 @@ static void begin_said(const struct options *o, struct copse_cli_work *w) {
                    COPSE_S(s->n_ranks));
 }
 
-/* The topology that is named; it may be another than the schedule's, but not unnoticed, and has its
- * ranks. */
+/* Loads the topology that is named, which has the schedule's ranks; a note says where it is
+ * another than the schedule's. */
 static copse_status load_given(const struct options *o, struct copse_cli_work *w) {
   const struct copse_schedule *s = w->schedule;
   char sha256[COPSE_SHA256_HEX];
@@ -69,7 +69,8 @@ static copse_status load_given(const struct options *o, struct copse_cli_work *w
   return COPSE_OK;
 }
 
-/* The topology that is named, or that the schedule names, with its ranks; NULL: it isn't known. */
+/* Loads the topology that is named, or that the schedule names, with its ranks; NULL: it isn't
+ * known. */
 static copse_status load_topology(struct copse_cli_work *w) {
   const struct copse_schedule *s = w->schedule;
   bool line = strchr(s->topology_name, ':') != NULL;
@@ -200,7 +201,7 @@ static int limited_workers(const struct copse_msccl_options *o) {
   return o->max_blocks > 0 && o->max_blocks < most ? most : 0;
 }
 
-/* How many workers would do for one that does not fit. */
+/* Counts how many workers would do for one that does not fit. */
 static copse_status count_workers(struct fitting *it, const struct copse_schedule *schedule,
                                   struct copse_err *err) {
   int most = limited_workers(it->options), n;
@@ -268,7 +269,7 @@ static copse_status take_thinned(void *context, struct copse_schedule *schedule,
   return status;
 }
 
-/* An alltoall of ranks with fewer peers. */
+/* Tries an alltoall of ranks with fewer peers. */
 static copse_status try_thin(struct fitting *it, const struct copse_topology *topology,
                              struct copse_err *err) {
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *base = NULL;
@@ -282,7 +283,7 @@ static copse_status try_thin(struct fitting *it, const struct copse_topology *to
   return copse_alltoall_thin(base, topology, most, take_thinned, it, err);
 }
 
-/* The fastest of fewer trees, rings and the like, where the topology is known to be the
+/* Finds the fastest of fewer trees, rings and the like, where the topology is known to be the
  * schedule's. */
 static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
   const struct copse_schedule *s = w->schedule;
@@ -320,7 +321,7 @@ static copse_status refuse(struct copse_cli_work *w, struct fitting *it, const c
   return copse_fail_at(&w->err, COPSE_UNSUPPORTED, w->place, 0, "%s; %s%s", why, advice, name);
 }
 
-/* The program of the schedule, or of one instead; *other has why. */
+/* Makes the program of the schedule, or of another instead; *other has why. */
 static copse_status make_msccl(struct copse_cli_work *w, struct fitting *it,
                                struct copse_msccl_summary *sum, struct copse_err *misfit) {
   const struct copse_schedule *s = w->schedule;
@@ -345,7 +346,7 @@ static copse_status make_msccl(struct copse_cli_work *w, struct fitting *it,
   return copse_fail(&w->err, COPSE_UNSUPPORTED, "%s", misfit->text);
 }
 
-/* How much longer one takes than the schedule that was given: per cent. */
+/* Returns how much longer one takes than the schedule that was given: per cent. */
 static double slower_percent(double time, const struct copse_schedule *s) {
   double given = copse_q_to_double(s->time_per_GB);
   return given > 0 ? 100 * (time / given - 1) : 0;
@@ -367,7 +368,7 @@ static void note_other(const struct copse_schedule *s, const struct fitting *it,
              (int)strcspn(misfit->text, ";"), misfit->text, it->name, s->topology_name, cost);
 }
 
-/* What the fabric's own routes make of the program, beside the rounded schedule. */
+/* Notes what the fabric's own routes make of the program, beside the rounded schedule. */
 static copse_status note_msccl_detour(struct copse_cli_work *w, double rounded) {
   struct copse_prediction it;
   char text[COPSE_DETOUR_TEXT];

@@ -69,7 +69,7 @@ struct job {
 
 /* ---- what ranks have already --------------------------------------------------------------- */
 
-/* A plan's file, with its schedule beside it, or a schedule, lowered as its plan would be. */
+/* Reads a plan's file, with its schedule beside it, or a schedule, lowered as its plan would be. */
 static copse_status read_old(struct job *j, const char *name, const char *path) {
   struct copse_cli_work *w = j->work;
   const char *schedule = path, *end = strrchr(path, '.');
@@ -155,7 +155,7 @@ static void add_changed(struct copse_text *text, const struct old_plan *like,
   }
 }
 
-/* Which ranks must load their part of the new plan, and which have it. */
+/* Says which ranks must load their part of the new plan, and which have it. */
 static copse_status compare_parts(struct job *j, const struct copse_plan *plan, const char *name) {
   const uint32_t n = plan->header.n_ranks;
   uint8_t(*parts)[COPSE_SHA256_BYTES];
@@ -435,7 +435,7 @@ static copse_status add_switched(struct job *j, const struct copse_solve_options
   return COPSE_OK;
 }
 
-/* What there is to choose from, with --verbose. */
+/* Says what there is to choose from, with --verbose. */
 static copse_status say_candidates(const struct job *j) {
   static const double bytes[] = {4096, 1 << 20, 1 << 30};
   double us[3];
@@ -450,7 +450,7 @@ static copse_status say_candidates(const struct job *j) {
   return COPSE_OK;
 }
 
-/* Which rank an old plan's root is now; -1: its GPU is down. */
+/* Returns which rank an old plan's root is now; -1: its GPU is down. */
 static int root_now(const struct job *j, const struct copse_plan_header *old) {
   const struct copse_topology *was = j->whole, *t = j->topology;
   if (old->root < 0 || old->n_ranks != (uint32_t)was->n_ranks) return old->root;
@@ -489,8 +489,8 @@ static copse_status take_before(struct job *j, const struct old_plan *old, bool 
   return COPSE_OK;
 }
 
-/* What is best with nothing down: of the plans that the job has, or else, where parts are down,
- * found. With --keep plans of another cluster are an error. */
+/* Finds what is best with nothing down: of the plans that the job has, or else, where parts are
+ * down, found. With --keep plans of another cluster are an error. */
 static copse_status find_healthy(struct job *j, const struct copse_solve_options *options) {
   struct copse_solve_seconds ignored;
   j->n_before = 0;
@@ -695,7 +695,7 @@ static int run(void *arguments, int n_left, char **left) {
   return bad ? bad : copse_cli_do(make_plans, arguments);
 }
 
-/* A list with commas. */
+/* Takes a list with commas. */
 static int take_collectives(void *options, const char *command, char *value) {
   char *next, *at = value;
   int exit = COPSE_EXIT_DONE;

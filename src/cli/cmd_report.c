@@ -75,7 +75,8 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
 
 /* ---- many topologies: a folder of pages and the index of them ------------------------------ */
 
-/* What the index says of a page. Its texts are malloc'd; without memory they are left out. */
+/* Fills in what the index says of a page. Its texts are malloc'd; without memory they are left
+ * out. */
 static void fill_row(const struct options *o, const struct copse_cli_work *w) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   const struct copse_schedule *s = w->schedule;
@@ -186,7 +187,7 @@ static copse_status remove_old(const char *folder, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* Every topology that can be reported is; the exit status is the first other than 0. */
+/* Reports every topology that can be reported; the exit status is the first other than 0. */
 static int report_many(struct options *o, int n, char **paths) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_report_row *rows;

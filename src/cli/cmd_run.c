@@ -74,7 +74,7 @@ static double timeout_of(const struct options *options) {
   return options->timeout > 0 ? options->timeout : DEFAULT_JOB_TIMEOUT;
 }
 
-/* The size after `size`; beyond max_bytes when there is none. */
+/* Returns the size after `size`; beyond max_bytes when there is none. */
 static uint64_t next_size(const struct options *options, uint64_t size) {
   if (options->step_bytes) return size + options->step_bytes;
   if (size == 0) return DEFAULT_MIN_BYTES;
@@ -463,7 +463,7 @@ static struct copse_launch launch_of(const struct bench *bench, const struct row
       row->count, row->type, row->redop, bench->buffers.inputs, bench->buffers.outputs, NULL};
 }
 
-/* One half of a row: warm up, time, then check on fresh data. */
+/* Measures one half of a row: warm up, time, then check on fresh data. */
 static copse_status measure(struct bench *bench, const struct row *row, bool in_place,
                             struct result *result, struct copse_err *err) {
   const struct options *o = bench->options;

@@ -191,7 +191,7 @@ static double busbw(const struct job *job, uint64_t size, double us) {
          copse_collective_bus_factor(job->what.collective, job->work->topology->n_ranks);
 }
 
-/* The shortest time of the baselines, 0 if there is none. */
+/* Returns the shortest time of the baselines, 0 if there is none. */
 static double best_other(const struct job *job, const double *us) {
   double best = 0;
   for (int i = 1; i < job->work->n_columns; i++)
@@ -453,7 +453,7 @@ static copse_status read_entry(struct job *job, const char *name, struct entry *
   return COPSE_OK;
 }
 
-/* The *.plan of a folder, by collective and size. */
+/* Lists the *.plan of a folder, by collective and size. */
 static copse_status list_plans(struct job *job, struct entry **out, int *n) {
   const char *const *names;
   COPSE_DO(copse_cli_list_plans(job->o->schedule, &job->work->arena, &names, n, job->err));
@@ -463,7 +463,8 @@ static copse_status list_plans(struct job *job, struct entry **out, int *n) {
   return COPSE_OK;
 }
 
-/* Those of -b, -f, -e that the plan is for; between two of them that which it begins with. */
+/* Returns those of -b, -f, -e that the plan is for; between two of them that which it begins with.
+ */
 static int sizes_of_plan(const struct options *o, const struct copse_plan_header *h,
                          uint64_t sizes[64]) {
   int all = list_sizes(o, sizes), n = 0;

@@ -62,7 +62,7 @@ static copse_status bound_on_routes(struct objective *o,
   return COPSE_OK;
 }
 
-/* How far from what nothing beats at that size, and what proves it. */
+/* Prints how far from what nothing beats at that size, and what proves it. */
 static void print_gap(const struct copse_schedule *s, const struct copse_topology *t, double us) {
   const struct copse_bound_at *at = s->bound_at;
   char gap[COPSE_GAP_TEXT];
@@ -280,7 +280,7 @@ struct report {
 
 static void free_report(struct report *r) { copse_arena_free(&r->arena); }
 
-/* What the bound rests on that nobody has measured: lines, or JSON. */
+/* Prints what the bound rests on that nobody has measured: lines, or JSON. */
 static void print_guessed(const struct report *r, bool json) {
   COPSE_AT_END(copse_text_free) struct copse_text text = {0};
   if (r->guessed.n == 0) return;
@@ -376,7 +376,7 @@ static void print_json(const struct report *r) {
       sec->total, copse_peak_mib());
 }
 
-/* How good it is among trees on the fabric's own routes, and beside any. */
+/* Prints how good it is among trees on the fabric's own routes, and beside any. */
 static void print_on_routes(const struct copse_schedule *s) {
   const struct copse_q best = s->routes->time_per_GB, any = s->bound.time_per_GB;
   printf("on the fabric's own routes: ");
@@ -392,7 +392,7 @@ static void print_on_routes(const struct copse_schedule *s) {
            copse_cli_gap_percent(s->time_per_GB, any));
 }
 
-/* How good it is, and by which bound. */
+/* Prints how good it is, and by which bound. */
 static void print_standing(const struct copse_schedule *s, bool bound_only) {
   bool equal = copse_q_eq(s->time_per_GB, s->bound.time_per_GB);
   const char *bound = COPSE_CLI_Q(s->bound.time_per_GB);

@@ -517,7 +517,7 @@ copse_status copse_cli_set_add(struct copse_cli_set *set, const char *name, cons
   return status == COPSE_OK ? copse_text_status(&set->written, err) : status;
 }
 
-/* The path of a file in a folder, where names end in '\n'; NULL when memory ran out. */
+/* Returns the path of a file in a folder, where names end in '\n'; NULL when memory ran out. */
 static const char *path_in(struct copse_cli_set *set, const char *folder, const char *name) {
   return copse_arena_printf(&set->arena, "%s/%.*s", folder, (int)strcspn(name, "\n"), name);
 }
@@ -589,7 +589,7 @@ static void print_help(void) {
       "4 out of resources or an internal error\n");
 }
 
-/* What Makefile asks for when it installs: argv[2] is --man or --completion. */
+/* Prints what Makefile asks for when it installs: argv[2] is --man or --completion. */
 static int print_for_install(char **argv) {
   const char *shell = argv[3] ? argv[3] : "bash";
   if (strcmp(argv[2], "--man") == 0 && !argv[3]) {

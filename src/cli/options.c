@@ -60,7 +60,7 @@ static bool has(const char *data, size_t size, const char *text) {
   return memmem(data, size, text, strlen(text)) != NULL;
 }
 
-/* The kind of what stands after "format":, its version aside. */
+/* Returns the kind of what stands after "format":, its version aside. */
 static unsigned kind_of_format(const char *name, size_t n) {
   static const char *const others[] = {"copse-cluster", "copse-synthetic"}; /* topologies too */
   for (int i = 0; i < N_KINDS; i++)
@@ -157,15 +157,15 @@ static struct {
 } outputs[4];
 static int n_outputs;
 
-/* A file that `option` writes. */
+/* Notes a file that `option` writes. */
 static void note_output(const char *path, const char *option) {
   if (n_outputs == sizeof outputs / sizeof *outputs) return;
   outputs[n_outputs].path = path;
   outputs[n_outputs++].option = option;
 }
 
-/* The option whose file is an input, `*input`, by whatever path; NULL: none is. A device, such as
- * /dev/stdout, is no file that would be lost, nor is a folder. */
+/* Finds the option whose file is an input, `*input`, by whatever path; NULL: none is. A device,
+ * such as /dev/stdout, is no file that would be lost, nor is a folder. */
 static const char *find_overwritten(const char **input) {
   for (int o = 0; o < n_outputs; o++)
     for (int i = 0; i < n_inputs; i++) {
@@ -212,7 +212,7 @@ bool copse_cli_kinds_find_misplaced(struct copse_cli_misplaced *out) {
   return false;
 }
 
-/* The first by name whose content may stand in place of the folder. */
+/* Finds the first by name whose content may stand in place of the folder. */
 static void find_inside(const char *folder, unsigned expected, char inside[256]) {
   struct dirent **entries = NULL;
   char path[PATH_MAX];
@@ -439,7 +439,7 @@ static int refuse_unknown(const char *command, const struct copse_option_rows *r
   return copse_cli_usage(command, "unknown option '%s'", given);
 }
 
-/* The tables of getopt_long; a row without a letter has the value NO_LETTER and its place. */
+/* Makes the tables of getopt_long; a row without a letter has the value NO_LETTER and its place. */
 static void make_getopt_tables(const struct copse_option_rows *rows, struct option *longs,
                                char *shorts) {
   *shorts++ = ':';
@@ -541,8 +541,8 @@ void copse_commands_add_takers(const struct copse_command *const *commands, unsi
 
 /* ---- --help -------------------------------------------------------------------------------- */
 
-/* A line's words from the place `at`, further lines from `indent`; blanks and ends of lines part
- * them. Where the last line ends. */
+/* Prints a line's words from the place `at`, further lines from `indent`; blanks and ends of lines
+ * part them. Where the last line ends. */
 static int print_words(const char *text, size_t size, int indent, int at) {
   bool starts = true;
   for (const char *end = text + size; text < end;) {
@@ -604,7 +604,7 @@ static void print_common(const struct copse_command *command) {
   }
 }
 
-/* What of a section is not among the common options. */
+/* Prints what of a section is not among the common options. */
 static void print_section(const struct copse_option_section *s) {
   bool any = s->after != NULL;
   for (const struct copse_option *it = s->options; it->name; it++) any = any || !it->common;
@@ -706,7 +706,7 @@ static void print_manual_section(const struct copse_option_section *s) {
   }
 }
 
-/* The options that are its own, then the titles of others. */
+/* Prints the options that are its own, then the titles of others. */
 static void print_manual_command(const struct copse_command *command) {
   printf(".SS copse %s\n", command->name);
   for (const struct copse_option_section *s = command->sections; s->options; s++)

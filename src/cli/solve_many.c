@@ -114,8 +114,8 @@ static copse_status break_one(const struct job *j, int node, struct copse_topolo
   return copse_cli_change_topology(topology, j->work->whole, faults, n + 1, out, j->err);
 }
 
-/* A schedule for one failure, as `image` makes it one for the failure of node `to`; verified like
- * every other. */
+/* Makes a schedule for one failure, as `image` makes it one for the failure of node `to`; verified
+ * like every other. */
 static copse_status turn(struct job *j, int to, const int *image, const struct copse_schedule *from,
                          struct copse_schedule **out) {
   struct copse_topology *topology = NULL;

@@ -171,7 +171,7 @@ copse_status copse_nccl_find_exchanges(const struct copse_nccl_call *calls, size
   return COPSE_OK;
 }
 
-/* One of the six collectives, COPSE_NCCL_SEND_RECV or COPSE_NCCL_OTHER. */
+/* Returns one of the six collectives, COPSE_NCCL_SEND_RECV or COPSE_NCCL_OTHER. */
 static int kind_of(const struct copse_nccl_call *call) {
   if (call->function == COPSE_NCCL_BCAST) return COPSE_BROADCAST;
   if (call->function >= COPSE_NCCL_GATHER) return COPSE_NCCL_OTHER;

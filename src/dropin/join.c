@@ -60,8 +60,8 @@ static uint32_t count_gpus(const char *text) {
   return n > 0 && n < MAX_GPUS && seen == (UINT64_C(1) << n) - 1 ? n : 0;
 }
 
-/* What files of one job have in common: their set's name, where hosts of several kinds have a file
- * each, or all that is in the one file. */
+/* Returns what files of one job have in common: their set's name, where hosts of several kinds
+ * have a file each, or all that is in the one file. */
 static uint64_t identity_of(const char *text, size_t size) {
   const char *set = strstr(text, " set=\""), *end = strchr(text, '>');
   uint8_t digest[COPSE_SHA256_BYTES];
@@ -165,7 +165,7 @@ static void leave(void) {
   pthread_mutex_unlock(&split_lock);
 }
 
-/* The same ranks with the graph: collective. The caller owns both. */
+/* Returns the same ranks with the graph: collective. The caller owns both. */
 static ncclResult_t nccl_graph_split(ncclComm_t comm, int rank, ncclComm_t *out) {
   *out = NULL;
   enter();
@@ -446,7 +446,7 @@ struct newcomer {
  */
 #define JOIN_SECONDS 120.0
 
-/* What an environment variable says in seconds. */
+/* Returns what an environment variable says in seconds. */
 static double seconds_of(const char *variable, double otherwise, int rank) {
   const char *text = getenv(variable);
   char *end;

@@ -124,8 +124,8 @@ static copse_status find_groups(struct finder *f, struct copse_err *err) {
   return COPSE_ARRAY(&out->arena, (size_t)out->n_groups, out->groups, err);
 }
 
-/* The group of hosts that a dump is of: that of its first rank, where it says ranks, else the next
- * one, in the order of the files. */
+/* Returns the group of hosts that a dump is of: that of its first rank, where it says ranks, else
+ * the next one, in the order of the files. */
 static int group_of_graph(const struct finder *f, const struct copse_nccl_graphs *graphs,
                           int next) {
   const struct copse_nccl_graph_search *ring = copse_nccl_graph(graphs, COPSE_NCCL_RING);
@@ -217,7 +217,7 @@ static copse_status solve_kinds(struct finder *f, struct group *g, struct copse_
 
 /* ---- how many channels ----------------------------------------------------------------------- */
 
-/* The packing of n channels, NULL without one. */
+/* Returns the packing of n channels, NULL without one. */
 static const struct copse_ring_packing *packing_of(const struct group *g, int kind, int n) {
   const struct solved *s = &g->kinds[kind];
   if (!s->has || !s->packs || n % s->width != 0) return NULL;
@@ -225,7 +225,8 @@ static const struct copse_ring_packing *packing_of(const struct group *g, int ki
   return p->n > 0 ? p : NULL;
 }
 
-/* The fastest of the rings (or chains) of n channels; the first of equal kinds. -1 without any. */
+/* Returns the fastest of the rings (or chains) of n channels; the first of equal kinds. -1 without
+ * any. */
 static int fastest_of(const struct group *g, bool chains, int n, struct copse_q *GBps) {
   int from = chains ? COPSE_NCCL_CHAINS : 0, best = -1;
   *GBps = COPSE_Q_ZERO;
@@ -255,8 +256,8 @@ static struct copse_q larger(struct copse_q a, struct copse_q b) {
   return copse_q_cmp(a, b) < 0 ? b : a;
 }
 
-/* The most that packings of these reach, for all that is proved: of rings no more than those of any
- * NICs. */
+/* Returns the most that packings of these reach, for all that is proved: of rings no more than
+ * those of any NICs. */
 static struct copse_q bound_of(const struct group *g, bool chains) {
   struct copse_q most = COPSE_Q_ZERO;
   for (int kind = chains ? COPSE_NCCL_CHAINS : 0; kind < (chains ? N_KINDS : COPSE_NCCL_CHAINS);
@@ -315,8 +316,8 @@ static bool is_within(struct copse_q a, struct copse_q most) {
          copse_q_cmp(a, part) >= 0;
 }
 
-/* The best of rings (or chains) over the numbers of channels that `may` allows (NULL: all). First
- * as they come, then searched for at the bound, then if that is not reached at less. */
+/* Finds the best of rings (or chains) over the numbers of channels that `may` allows (NULL: all).
+ * First as they come, then searched for at the bound, then if that is not reached at less. */
 static copse_status find_most(struct finder *f, bool chains, const bool *may, struct copse_q *most,
                               struct copse_err *err) {
   struct copse_q bound = least_bound(f, chains), GBps;

@@ -70,7 +70,7 @@ static bool covers(const struct role *a, const struct role *b) {
   return a->up >= b->up && a->child[0] >= b->child[0] && a->child[1] >= b->child[1];
 }
 
-/* The roles that hosts have, without those that have no link which another has not. */
+/* Finds the roles that hosts have, without those that have no link which another has not. */
 static copse_status find_roles(struct maker *m, struct copse_err *err) {
   int H = m->out->n_hosts;
   COPSE_DO(COPSE_ARRAY(&m->scratch, (size_t)H, m->roles, err));
@@ -98,7 +98,7 @@ static bool is_inside(const struct maker *m, int node) {
   return m->machine->host_of_node[node] == m->host;
 }
 
-/* What joins a port and the network, in one direction; zero: the topology has no network. */
+/* Finds what joins a port and the network, in one direction; zero: the topology has no network. */
 static copse_status find_cable(const struct copse_nccl_machine *m,
                                const struct copse_nccl_port *port, bool outward,
                                struct copse_q *sum, struct copse_err *err) {
@@ -113,7 +113,7 @@ static copse_status find_cable(const struct copse_nccl_machine *m,
   return COPSE_OK;
 }
 
-/* The host's links, then cables: in and out of port p at host_rows - 2 * (n_ports - p). */
+/* Lists the host's links, then cables: in and out of port p at host_rows - 2 * (n_ports - p). */
 static copse_status list_rows(struct maker *m, struct copse_err *err) {
   const struct copse_topology *t = m->machine->topology;
   struct copse_nccl_row *rows;
@@ -221,7 +221,8 @@ static copse_status end_step(struct maker *m, struct copse_ring_step *step, stru
 
 static bool is_chain(const struct maker *m) { return m->out->kind >= COPSE_NCCL_CHAINS; }
 
-/* What one link of a chain is: two trees, each for half of a channel, where there are hosts. */
+/* Returns what one link of a chain is: two trees, each for half of a channel, where there are
+ * hosts. */
 static int trees(const struct maker *m) { return is_chain(m) && m->out->n_hosts > 1 ? 2 : 1; }
 
 static copse_status make_moves(struct maker *m, struct copse_ring_step *steps,

@@ -28,7 +28,7 @@ static uint64_t read_bus(const char *text) {
   return function ? bus : bus << 4;
 }
 
-/* The one that a node's id ends with, "gpu@0000:1b:00.0"; 0: none. */
+/* Returns the one that a node's id ends with, "gpu@0000:1b:00.0"; 0: none. */
 static uint64_t bus_of(const struct copse_nccl_machine *m, int rank) {
   const char *id = m->topology->nodes[m->topology->rank_nodes[rank]].id, *at = strchr(id, '@');
   return read_bus(at ? at + 1 : "");
@@ -101,7 +101,7 @@ copse_status copse_nccl_place_ranks(const struct copse_log_comm *comm,
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
-/* Which graph a printed pattern is: trees first, then CollNet's chain. */
+/* Returns which graph a printed pattern is: trees first, then CollNet's chain. */
 static int id_of(const struct copse_nccl_graphs *graphs, int pattern) {
   switch (pattern) {
     case COPSE_NCCL_PATTERN_RING: return COPSE_NCCL_RING;
@@ -211,8 +211,8 @@ static bool set_port(int *port, int found) {
   return unset;
 }
 
-/* The ports that lines "via NET" name: of a sender towards a receiver, or the other way. Devices of
- * "Socket" are interfaces of the system, not the topology's NICs. */
+/* Reads the ports that lines "via NET" name: of a sender towards a receiver, or the other way.
+ * Devices of "Socket" are interfaces of the system, not the topology's NICs. */
 static void read_ports(const struct copse_log_comm *comm, const struct copse_nccl_machine *m,
                        const int *place, struct copse_nccl_joined *j) {
   for (int i = 0; i < comm->n_edges; i++) {

@@ -74,7 +74,7 @@ static void remark(struct reader *r, const xmlNode *element, const char *fmt, ..
 /* Where a byte stands. */
 enum place { BETWEEN, TAG, VALUE };
 
-/* What is wrong with a byte between or in elements, or NULL. */
+/* Returns what is wrong with a byte between or in elements, or NULL. */
 static const char *wrong_byte(enum place place, const char *p, const char *tag) {
   if (place == BETWEEN && *p == '\t') return "a tab between elements; use blanks";
   if (place == BETWEEN && *p != '<' && !strchr(" \r\n", *p))
@@ -139,7 +139,7 @@ static copse_status get_text(struct reader *r, const xmlNode *element, const cha
                 name);
 }
 
-/* A number of 64 bits without a sign in this base; 0: as in C. */
+/* Gets a number of 64 bits without a sign in this base; 0: as in C. */
 static copse_status get_number(struct reader *r, const xmlNode *element, const char *name, int base,
                                uint64_t *out) {
   const char *text;
@@ -187,7 +187,7 @@ static copse_status get_path(struct reader *r, const xmlNode *element, const cha
   return COPSE_OK;
 }
 
-/* The name of a GPU or NIC. NCCL reads base 16 from 2.21 on, base 0 before. */
+/* Gets the name of a GPU or NIC. NCCL reads base 16 from 2.21 on, base 0 before. */
 static copse_status get_dev(struct reader *r, const xmlNode *element, uint64_t *out) {
   const char *text = copse_xml_attribute(element, "dev");
   COPSE_DO(get_number(r, element, "dev", 16, out));
@@ -494,7 +494,8 @@ static bool exchanges(const struct copse_nccl_channel *a, const struct copse_ncc
          a->devs[0] == b->devs[b->n_gpus - 1] && a->devs[a->n_gpus - 1] == b->devs[0];
 }
 
-/* A ring leaves a host by the NIC that it enters the next one by, or in exchanged pairs. */
+/* Checks that a ring leaves a host by the NIC that it enters the next one by, or in exchanged
+ * pairs. */
 static copse_status check_crossnic(const struct writer *w,
                                    const struct copse_nccl_graph_search *g) {
   bool ring = g->id == COPSE_NCCL_RING;
@@ -570,8 +571,9 @@ static copse_status check_graphs(struct writer *w, struct copse_arena *arena) {
 /* ---- the text -------------------------------------------------------------------------------- */
 
 /*
- * The word of a type that this version reads. A type without one is written as the next worse that
- * has one, and is the same in all that NCCL compares types with (NVB, PXB, and PXN from sm_90 on).
+ * Returns the word of a type that this version reads. A type without one is written as the next
+ * worse that has one, and is the same in all that NCCL compares types with (NVB, PXB, and PXN from
+ * sm_90 on).
  */
 static const char *word_of(enum copse_nccl_path type, long version) {
   switch (type) {

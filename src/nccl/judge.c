@@ -52,7 +52,7 @@ static struct copse_nccl_tree_place plain_tree(int n, int host) {
   return place;
 }
 
-/* The host that stands in the second tree where `host` stands in the first. */
+/* Returns the host that stands in the second tree where `host` stands in the first. */
 static int in_second(int n, int host) {
   if (host < 0) return -1;
   return n % 2 == 1 ? (host + 1) % n : n - 1 - host;
@@ -150,7 +150,8 @@ static copse_status port_of(const struct joiner *j, const struct lists *l, int c
 
 /* ---- rings ----------------------------------------------------------------------------------- */
 
-/* The list that a host runs in a channel: with crossnic 2 odd hosts that of the other of two. */
+/* Returns the list that a host runs in a channel: with crossnic 2 odd hosts that of the other of
+ * two. */
 static const int *ring_list(const struct joiner *j, const struct lists *l, int host, int c) {
   bool swaps = l->graph[host]->crossnic == 2 && j->n % 2 == 0 && host % 2 == 1;
   return list_of(j, l, host, swaps ? c ^ 1 : c);
@@ -194,7 +195,7 @@ static copse_status add_down(const struct joiner *j, const struct lists *l, int 
   return port_of(j, l, channel, rank, &s->down_port[at]);
 }
 
-/* A host's chain, and its links to other hosts. */
+/* Joins a host's chain, and its links to other hosts. */
 static copse_status join_tree(struct joiner *j, const struct lists *l, int channel, int host) {
   struct tree_ports ports = tree_ports(j, l, host), above;
   struct copse_nccl_tree_place trees[2];
@@ -232,7 +233,7 @@ static bool doubles_again(const struct joiner *j, const struct lists *ring) {
   return 2 * j->n < 16;
 }
 
-/* A graph in each host, where all have it. Hosts agree on the fewest channels. */
+/* Finds a graph in each host, where all have it. Hosts agree on the fewest channels. */
 static copse_status find_graph(struct joiner *j, const struct copse_nccl_graphs *const *graphs,
                                int n_graphs, enum copse_nccl_graph_id id, struct lists *l) {
   const struct copse_nccl_graph_search **found;
@@ -325,7 +326,7 @@ copse_status copse_nccl_judge_open(const char *label, const struct copse_nccl_gr
   return copse_nccl_join(label, graphs, n_graphs, machine, &out->joined, err);
 }
 
-/* The graph of one host; NULL: it has none. */
+/* Returns the graph of one host; NULL: it has none. */
 static const struct copse_nccl_graph_search *graph_of(const struct copse_nccl_judge *judge,
                                                       enum copse_nccl_graph_id id, int host) {
   return copse_nccl_graph(judge->n_each > 1 ? judge->each[host] : judge->graphs, id);
@@ -404,7 +405,7 @@ static copse_status add_ring(struct loader *l, copse_collective collective, int 
   return COPSE_OK;
 }
 
-/* The port at which `rank` takes data from the rank below it. */
+/* Returns the port at which `rank` takes data from the rank below it. */
 static int port_below(const struct copse_nccl_seat *s, int below) {
   for (int d = 0; d < COPSE_NCCL_DOWNS; d++)
     if (s->down[d] == below) return s->down_port[d];
@@ -479,8 +480,8 @@ static copse_status add_switch(struct loader *l, int rank, bool out, struct cops
                        t->nodes[gpu].id);
 }
 
-/* One host: the switch takes every GPU's data once and gives every GPU the sum once; beside it, a
- * head gets and sends its part of the sum. */
+/* Adds one host: the switch takes every GPU's data once and gives every GPU the sum once; beside
+ * it, a head gets and sends its part of the sum. */
 static copse_status add_nvls_host(struct loader *l, const struct heads *heads, int host) {
   struct copse_q part = {1, heads->n};
   for (int i = l->m->first[host]; i < l->m->first[host + 1]; i++) {
@@ -511,7 +512,7 @@ static copse_status add_nvls_trees(struct loader *l, const struct heads *heads, 
   return COPSE_OK;
 }
 
-/* A head's part to the switch of the network and back; what that does with it isn't judged. */
+/* Adds a head's part to the switch of the network and back; what that does with it isn't judged. */
 static copse_status add_collnet_heads(struct loader *l, const struct heads *heads) {
   struct copse_q part = {1, heads->n};
   for (int i = 0; i < heads->n; i++) {

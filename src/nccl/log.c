@@ -110,7 +110,7 @@ static bool read_who(const char *at, const char *end, struct mark *mark) {
 
 #define LONGEST_PREFIX 512
 
-/* The last word of [at, end) that says who. */
+/* Looks for the last word of [at, end) that says who. */
 static bool look_back(const char *at, const char *end, struct mark *mark) {
   if (end - at > LONGEST_PREFIX) at = end - LONGEST_PREFIX;
   while (end > at) {
@@ -123,7 +123,7 @@ static bool look_back(const char *at, const char *end, struct mark *mark) {
   return false;
 }
 
-/* The first mark of a line behind *s. */
+/* Finds the first mark of a line behind *s. */
 static bool find_mark(const struct copse_scan *s, struct mark *mark) {
   static const char *const levels[] = {"INFO", "WARN", "TRACE", "CALL"};
   struct copse_scan rest = *s;
@@ -273,7 +273,7 @@ static int find_pointer(const struct copse_log_reader *r, int process, uint64_t 
   return -1;
 }
 
-/* The latest of this process with this pointer, which a new communicator may get again. */
+/* Finds the latest of this process with this pointer, which a new communicator may get again. */
 static int find_member(const struct copse_log_reader *r, int process, uint64_t pointer) {
   int i = find_pointer(r, process, pointer);
   return i < 0 ? -1 : r->pointers[i].latest;
@@ -322,7 +322,7 @@ static void find_parent(struct copse_log_reader *r, int process, uint64_t pointe
   r->members[m->parent].n_splits++;
 }
 
-/* What one more line says of a member that is known. */
+/* Takes what one more line says of a member that is known. */
 static void take(struct copse_log_member *to, const struct copse_log_member *from) {
   if (from->n_hosts > 0) to->n_hosts = from->n_hosts;
   if (from->id) to->id = from->id;
@@ -332,7 +332,8 @@ static void take(struct copse_log_member *to, const struct copse_log_member *fro
   if (from->rank.bus) to->rank.bus = from->rank.bus;
 }
 
-/* A line "comm P rank R nranks N": the member of before, the thread's unnamed one, or a new one. */
+/* Places a line "comm P rank R nranks N": the member of before, the thread's unnamed one, or a new
+ * one. */
 static copse_status place_member(struct copse_log_reader *r, int thread, bool is_start,
                                  uint64_t parent, struct copse_log_member *m,
                                  struct copse_err *err) {
@@ -396,7 +397,7 @@ copse_status copse_log_name_comm(struct copse_log_reader *r, int thread, struct 
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* One line of a file, which may hold several of NCCL's. */
+/* Reads one line of a file, which may hold several of NCCL's. */
 static copse_status read_line(struct copse_log_reader *r, struct copse_scan line,
                               struct copse_err *err) {
   struct mark mark, next;

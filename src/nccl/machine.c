@@ -45,7 +45,8 @@ static bool is_type(const struct copse_nccl_machine *m, int node, const char *ty
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-/* The prefix's number, of a topology of several hosts; 0 for all in others; -1: the network's. */
+/* Returns the prefix's number, of a topology of several hosts; 0 for all in others; -1: the
+ * network's. */
 static int prefix_of(const struct copse_topology *t, int node, bool several) {
   int host = 0;
   if (several) (void)copse_host_prefix(t->nodes[node].id, &host);
@@ -402,7 +403,7 @@ static copse_status add_hops(const struct search *s, int v, struct copse_nccl_ro
   return COPSE_OK;
 }
 
-/* The kind of the way by the nodes that the hops pass. */
+/* Returns the kind of the way by the nodes that the hops pass. */
 static enum copse_nccl_path classify(const struct search *s, const struct copse_nccl_route *route) {
   const struct copse_topology *t = s->m->topology;
   int cpus = 0, bridges = 0, gpus = 0, at = s->to;
@@ -453,7 +454,7 @@ static copse_status lay_out(const struct search *s, struct copse_nccl_route *rou
   return COPSE_OK;
 }
 
-/* The CPU to which a GPU has the widest way, of these the shortest; -1: none. */
+/* Finds the CPU to which a GPU has the widest way, of these the shortest; -1: none. */
 static copse_status find_local_cpu(struct copse_nccl_machine *m, int gpu,
                                    const struct copse_nccl_route **out, int *cpu,
                                    struct copse_err *err) {
@@ -610,8 +611,8 @@ static int mirror_bits(int value, int power) {
   return mirrored;
 }
 
-/* The port that GPU i takes for channel c of those nearest to it (ncclTopoGetLocalNet); -1: none.
- */
+/* Returns the port that GPU i takes for channel c of those nearest to it (ncclTopoGetLocalNet);
+ * -1: none. */
 static int own_port(const struct reach *r, int i, int c) {
   const struct copse_nccl_machine *m = r->m;
   int n = r->n_own[i], sharing = n > 0 ? r->n_gpus[r->own[i * r->n_ports]] : 0;
@@ -622,8 +623,8 @@ static int own_port(const struct reach *r, int i, int c) {
   return r->own[i * r->n_ports + (at + c % each) % n];
 }
 
-/* The GPU nearest to port p that takes it first for a channel (ncclTopoGetLocalGpu); -1: none. A
- * GPU begins again with its ports after at most all. */
+/* Returns the GPU nearest to port p that takes it first for a channel (ncclTopoGetLocalGpu); -1:
+ * none. A GPU begins again with its ports after at most all. */
 static int own_gpu(const struct reach *r, int p) {
   for (int c = 0; c < 2 * COPSE_NCCL_MAX_CHANNELS && c < r->n_ports; c++)
     for (int k = 0; k < r->n_gpus[p]; k++)

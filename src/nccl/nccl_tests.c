@@ -36,7 +36,8 @@ static copse_status add_device(struct copse_tests *out, const struct copse_tests
   return COPSE_PUSH(out->devices, out->n_devices, out->device_capacity, err, *device);
 }
 
-/* The command line's name of a collective: that of "all_reduce_perf", "AllReduce" or a path. */
+/* Returns the command line's name of a collective: that of "all_reduce_perf", "AllReduce" or a
+ * path. */
 static const char *collective_of(struct copse_scan name) {
   static const struct {
     const char *tests, *calls, *ours;
@@ -188,7 +189,8 @@ static bool read_front(struct table *t, const struct copse_scan *words, struct c
   return true;
 }
 
-/* A row: the front, then a block or two. Where there is one of two, the first was left blank. */
+/* Reads a row: the front, then a block or two. Where there is one of two, the first was left
+ * blank. */
 static copse_status read_row(struct table *t, struct copse_scan line) {
   struct copse_scan words[MAX_COLUMNS], s = line, type = {0}, redop = {0};
   struct copse_tests_row row = {.collective = t->collective, .root = -1, .redop = "none"};
@@ -244,7 +246,7 @@ static copse_status read_device(struct table *t, struct copse_scan s) {
   return add_device(t->out, &device, t->err);
 }
 
-/* A line that begins with '#'. */
+/* Reads a line that begins with '#'. */
 static copse_status read_remark(struct table *t, struct copse_scan s) {
   struct copse_scan all = s, header = s, word;
   copse_scan_blanks(&s);
@@ -333,7 +335,7 @@ static void read_csv_header(struct csv *csv, struct copse_scan s) {
   }
 }
 
-/* A value of a row of rccl-tests, of CSV or JSON (whose names differ in capitals only). */
+/* Takes a value of a row of rccl-tests, of CSV or JSON (whose names differ in capitals only). */
 static bool take_rccl(struct copse_tests *out, const char *name, struct copse_scan value,
                       struct copse_tests_row *row, struct copse_tests_time *time, bool *in_place,
                       struct copse_scan *type, struct copse_scan *redop) {
@@ -444,7 +446,7 @@ static bool json_int(const struct copse_json *json, const cJSON *object, const c
   return true;
 }
 
-/* The member's text, "" where there is none. */
+/* Returns the member's text, "" where there is none. */
 static struct copse_scan json_text(const cJSON *object, const char *key) {
   const char *text = copse_json_text_or(object, key, "");
   return (struct copse_scan){text, text + strlen(text)};
@@ -519,8 +521,8 @@ static const char *json_collective(const cJSON *root) {
   return collective_of((struct copse_scan){text, text + strlen(text)});
 }
 
-/* What nccl-tests writes, an object. Its devices are the first of each process, so the number of
- * ranks is not there. */
+/* Reads what nccl-tests writes, an object. Its devices are the first of each process, so the
+ * number of ranks is not there. */
 static copse_status read_nccl_json(const struct copse_json *json, struct copse_tests *out,
                                    struct copse_err *err) {
   const cJSON *root = json->root, *results, *config = copse_json_get(root, "config");

@@ -184,7 +184,7 @@ static copse_status read_missing(const struct copse_json *json, const cJSON *ran
                   err);
 }
 
-/* What ranks say of themselves: the worst of them counts. */
+/* Reads what ranks say of themselves: the worst of them counts. */
 static copse_status read_states(const struct copse_json *json, const cJSON *ranks,
                                 struct copse_ras *out, struct copse_ras_comm *comm,
                                 struct copse_err *err) {

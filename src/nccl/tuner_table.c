@@ -68,7 +68,7 @@ static copse_status read_word(const struct line *line, enum column column, const
                        column == COLLTYPE ? " (a header begins with #)" : "");
 }
 
-/* A decimal number without sign or blanks. */
+/* Parses a decimal number without sign or blanks. */
 static bool parse_bytes(const char *field, uint64_t *out) {
   *out = 0;
   for (const char *p = field; *p; p++) {
@@ -86,7 +86,7 @@ static copse_status read_bytes(const struct line *line, enum column column, uint
                        line->fields[column]);
 }
 
-/* A number from `least` to `most`, or -1; what lacks counts as -1. */
+/* Reads a number from `least` to `most`, or -1; what lacks counts as -1. */
 static copse_status read_number(const struct line *line, enum column column, uint64_t least,
                                 uint64_t most, int *out) {
   uint64_t v = 0;

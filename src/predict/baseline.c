@@ -297,7 +297,7 @@ struct cut {
   bool found;
 };
 
-/* The bandwidth over the set's edge, outwards, or inwards for a reduction. */
+/* Returns the bandwidth over the set's edge, outwards, or inwards for a reduction. */
 static copse_status cut_bandwidth(const struct cut *c, bool entering, struct copse_q *sum) {
   const struct copse_topology *t = c->w->topology;
   *sum = COPSE_Q_ZERO;

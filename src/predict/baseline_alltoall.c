@@ -191,7 +191,7 @@ static copse_status baseline_send(struct copse_baseline_work *w, int src, int ds
   return copse_sim_dag_add_path(w->dag, w->topology, nodes, n, &t, last, w->err);
 }
 
-/* The rank of host h at a place. */
+/* Returns the rank of host h at a place. */
 static int member(const struct copse_hosts *h, int host, int place) {
   return h->members[h->first[host] + place];
 }
@@ -538,7 +538,7 @@ static copse_status hand_on(struct fast *f, size_t rail, int at, int64_t units, 
   return COPSE_OK;
 }
 
-/* One rail's part of a step, after its own part of the step before and its balance. */
+/* Sends one rail's part of a step, after its own part of the step before and its balance. */
 static copse_status send_step(struct fast *f, int from, int to, int place, int64_t units,
                               int *last_sent, int *last_received) {
   size_t rail = rail_of(f, from, to, place);

@@ -116,7 +116,7 @@ static copse_status grow_tree(struct copse_baseline_work *w, enum copse_phase ph
   return COPSE_OK;
 }
 
-/* The shape as a tree of every phase that the collective has. */
+/* Grows the shape as a tree of every phase that the collective has. */
 static copse_status grow_phases(struct copse_baseline_work *w, int root, struct copse_q weight,
                                 const struct shape *shape) {
   copse_collective collective = w->options->collective;
@@ -173,7 +173,8 @@ copse_status copse_baseline_chains(struct copse_baseline_work *w,
 
 /* ---- double binary trees --------------------------------------------------------------- */
 
-/* How the second tree names its ranks: inner ranks of the first (even) become leaves (odd). */
+/* Returns how the second tree names its ranks: inner ranks of the first (even) become leaves
+ * (odd). */
 static int label_of(int i, int n, bool second) {
   if (!second) return i;
   return n % 2 == 0 ? n + 1 - i : i % n + 1;
@@ -190,7 +191,7 @@ static int rank_of(const struct in_order *o, int i) {
   return o->order[(o->base + label_of(i, o->n, o->second)) % o->n_ranks];
 }
 
-/* The in-order tree of labels low ... high: the left part is full, so that odd labels are
+/* Adds the in-order tree of labels low ... high: the left part is full, so that odd labels are
  * leaves. Returns its root's rank; its links follow each other, parents first. */
 static int add_in_order(const struct in_order *o, int low, int high, int parent,
                         struct shape *shape) {
@@ -280,8 +281,8 @@ static void add_host(const struct copse_baseline_work *w, struct shape *shape, i
   }
 }
 
-/* A tree of the rank `gate` of the root's host and a like one of another host, -1: there is none.
- */
+/* Adds a tree of the rank `gate` of the root's host and a like one of another host, -1: there is
+ * none. */
 static void add_scattered(const struct copse_baseline_work *w, struct shape *shape, int root,
                           int gate, int other) {
   int home = w->hosts.of_rank[root], place = w->hosts.place[gate];

@@ -303,7 +303,7 @@ static bool choose_parent(struct copse_exchange_search *s, int transfer, struct 
   return *hop >= 0;
 }
 
-/* A transfer to move: some late one, one above it, or what one of these waited for. */
+/* Chooses a transfer to move: some late one, one above it, or what one of these waited for. */
 static int choose_transfer(struct copse_exchange_search *s) {
   int t = s->now.late[draw(s, (uint32_t)s->now.n_late)];
   for (int steps = (int)draw(s, 8); steps > 0; steps--) {
@@ -394,13 +394,13 @@ static copse_status add_tree(struct copse_exchange_search *s,
   return COPSE_OK;
 }
 
-/* The next tree of a root and phase from i on; n_trees if there is none. */
+/* Returns the next tree of a root and phase from i on; n_trees if there is none. */
 static int next_tree(const struct copse_exchange *x, int i, int root, enum copse_phase phase) {
   while (i < x->n_trees && (x->trees[i].root != root || x->trees[i].phase != phase)) i++;
   return i;
 }
 
-/* An allreduce's root: what its trees of both phases, laid end to end, have in common. */
+/* Adds an allreduce's root: what its trees of both phases, laid end to end, have in common. */
 static copse_status add_pieces(struct copse_exchange_search *s, int root,
                                struct copse_grown_tree *reduce, struct copse_grown_tree *broadcast,
                                int *n) {
@@ -424,7 +424,7 @@ static copse_status add_pieces(struct copse_exchange_search *s, int root,
   return COPSE_OK;
 }
 
-/* The trees of base roots. Those of a phase weigh 1 with all images, or that is refused. */
+/* Copies the trees of base roots. Those of a phase weigh 1 with all images, or that is refused. */
 static copse_status copy_trees(struct copse_exchange_search *s) {
   const struct copse_exchange *x = s->x;
   struct copse_q sum = COPSE_Q_ZERO, image = {1, s->all_images};
@@ -466,7 +466,7 @@ static copse_status make_runs(struct copse_exchange_search *s) {
   return COPSE_OK;
 }
 
-/* Every tree in so many equal ones, which may go apart. */
+/* Cuts every tree into so many equal ones, which may go apart. */
 static copse_status cut(struct copse_exchange_search *s, int copies) {
   const struct copse_grown_tree *from = s->trees;
   int n = s->n_trees;
@@ -494,7 +494,7 @@ static copse_status image_of_hop(struct copse_exchange_search *s, size_t h, int 
   return find_hop(s, path, n, out);
 }
 
-/* The images of all hops; those that come along have images that are there. */
+/* Maps all hops to their images. */
 static copse_status map_hops(struct copse_exchange_search *s) {
   for (size_t h = 0; h < s->n_hops; h++)
     for (int g = 0, found; g < s->all_images; g++) COPSE_DO(image_of_hop(s, h, g, &found));
@@ -625,7 +625,7 @@ static void take_run(struct copse_exchange_search *s) {
   s->now = s->next, s->next = before;
 }
 
-/* What is late, where lateness has come to count from another moment on. */
+/* Counts what is late, where lateness has come to count from another moment on. */
 static void count_late(struct copse_exchange_search *s) {
   s->now.f = 0;
   s->now.n_late = 0;

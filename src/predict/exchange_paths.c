@@ -71,8 +71,8 @@ static bool has_loop(const int *nodes, int n) {
   return false;
 }
 
-/* Which rank is next on the way of least latency from each to each, by hops that no rank is on
- * (Floyd, Algorithm 97, 1962); -1: there is none. */
+/* Finds which rank is next on the way of least latency from each to each, by hops that no rank is
+ * on (Floyd, Algorithm 97, 1962); -1: there is none. */
 static copse_status find_ways(struct search *s) {
   const struct copse_topology *t = s->x->topology;
   int n = t->n_ranks, length;
@@ -116,7 +116,8 @@ static int walk(const struct search *s, int from, int to, int *nodes, int *n) {
   return hops;
 }
 
-/* The flow's own paths, that of least latency, and those over any rank of a hop more at most. */
+/* Finds the flow's own paths, that of least latency, and those over any rank of a hop more at
+ * most. */
 static copse_status find_choices(struct search *s, const struct copse_schedule_flow *flow,
                                  struct choice *c) {
   const struct copse_topology *t = s->x->topology;
@@ -166,8 +167,8 @@ static void deal(struct search *s, int flow) {
   }
 }
 
-/* A piece more on a path, or with -1 one less: what then is on its busiest link, and on all of them
- * on average, in us; and its latency. */
+/* Loads a piece more on a path, or with -1 one less: what then is on its busiest link, and on all
+ * of them on average, in us; and its latency. */
 static double load_path(struct search *s, int flow, int path, double pieces) {
   const struct copse_topology *t = s->x->topology;
   const struct choice *c = &s->choices[flow];

@@ -278,7 +278,7 @@ static copse_status transpose(const struct copse_schedule *s, struct copse_arena
   return copse_q_make(there, back > 0 ? back : 1, part, err);
 }
 
-/* The transposed alltoall; only what a prediction needs of it. */
+/* Turns the transposed alltoall; only what a prediction needs of it. */
 static copse_status turn_around(const struct copse_schedule *s, const struct copse_topology *t,
                                 struct copse_arena *arena, struct copse_schedule *out,
                                 struct copse_err *err) {

@@ -146,7 +146,7 @@ static copse_status list_cells(struct native *w) {
 
 /* ---- operations ------------------------------------------------------------------------ */
 
-/* Where a source's data come from; false where nobody has written them. */
+/* Adds where a source's data come from; false where nobody has written them. */
 static bool add_need(struct native *w, const struct copse_plan_operand *at, uint32_t piece) {
   int arrival = -1;
   if (at->buffer == COPSE_BUFFER_OUTPUT) {
@@ -368,7 +368,7 @@ static bool can_start(const struct msccl *w, const struct copse_mx_tb *tb,
   return in->first < in->n;
 }
 
-/* One step: it joins what it waits for, and what it sends goes on from there. */
+/* Places one step: it joins what it waits for, and what it sends goes on from there. */
 static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run_op *op) {
   const struct copse_mx_tb *tb = &w->file.tbs[t];
   const struct copse_mx_type *type = &copse_mx_types[op->step->op];
@@ -512,7 +512,7 @@ static bool packets_there(const struct mscclpp *w, const struct copse_pj_op *op)
   return true;
 }
 
-/* What the checker would refute, and what would lead astray here. */
+/* Checks what the checker would refute, and what would lead astray here. */
 static copse_status check_op(const struct mscclpp *w, int block, const struct copse_pj_op *op) {
   const char *what = op->n_src == 0 || op->n_dst == 0 ? "lacks a source or destination" : NULL;
   int own = w->file.blocks[block].rank;
@@ -534,7 +534,7 @@ static copse_status check_op(const struct mscclpp *w, int block, const struct co
                        own, w->file.blocks[block].id, w->next[block], op->type->name, what);
 }
 
-/* How often an op names the i-th of its channels or semaphores before. */
+/* Returns how often an op names the i-th of its channels or semaphores before. */
 static int named_before(const struct copse_pj_op *op, int i) {
   int n = 0;
   for (int k = 0; k < i; k++) n += op->ends[k] == op->ends[i];

@@ -115,7 +115,7 @@ static copse_status refuse(const struct reader *r, const cJSON *item, const cJSO
                        what);
 }
 
-/* The member `key`, an array, and zeroed memory for its items at *out_pointer. */
+/* Takes the member `key`, an array, and zeroed memory for its items at *out_pointer. */
 static copse_status take_list(const struct reader *r, const cJSON *object, const char *key,
                               size_t size, const cJSON **array, void *out_pointer) {
   COPSE_DO(copse_json_get_array(&r->json, object, key, array, r->err));

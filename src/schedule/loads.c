@@ -59,7 +59,7 @@ static void count_path(struct summing *s, const int *nodes, int n,
   }
 }
 
-/* All images of what was counted. */
+/* Adds all images of what was counted. */
 static copse_status add_images(struct summing *s, const struct copse_schedule *schedule) {
   const struct copse_topology *t = s->topology;
   int *image = NULL;
@@ -133,7 +133,7 @@ copse_status copse_flow_time(const struct copse_topology *topology,
   return copse_loads_time(topology, &all, time, err);
 }
 
-/* Every copy, and the switches for which count_path would have left some out. */
+/* Adds every copy, and the switches for which count_path would have left some out. */
 static copse_status add_copies(const struct copse_topology *topology,
                                const struct copse_schedule_tree *tree, int *stamps, int stamp,
                                struct copse_q *loads, bool *used, struct copse_err *err) {
@@ -211,7 +211,7 @@ copse_status copse_guessed_find(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-/* Those of one kind; false, and nothing, where there is none. */
+/* Adds those of one kind; false, and nothing, where there is none. */
 static bool add_kind(const struct copse_topology *topology, const struct copse_guessed *guessed,
                      enum copse_guess guess, struct copse_text *text) {
   const struct copse_link *first = NULL;

@@ -25,7 +25,7 @@ static copse_status refute(struct copse_reader *r, const cJSON *item, const cJSO
   return copse_fail_at(r->err, r->untrue, r->json.file, copse_json_line(item, parent), "%s", what);
 }
 
-/* The index of an id seen before, -1 for others. */
+/* Returns the index of an id seen before, -1 for others. */
 int copse_reader_known(const struct copse_reader *r, const char *id) {
   size_t cursor = 0;
   uint64_t key = copse_key_text(id);
@@ -50,7 +50,7 @@ copse_status copse_reader_take(struct copse_reader *r, size_t n, size_t size, vo
   return copse_arena_array(&r->schedule->arena, n, size, out_pointer, r->err);
 }
 
-/* The member `key`: an array of node ids. `what` is the complaint about anything else. */
+/* Reads the member `key`: an array of node ids. `what` is the complaint about anything else. */
 static copse_status read_nodes_or(struct copse_reader *r, const cJSON *object, const char *key,
                                   const char *what, const int **out, int *n) {
   const cJSON *array = copse_json_get(object, key);
@@ -80,7 +80,7 @@ copse_status copse_reader_take_list(struct copse_reader *r, const cJSON *object,
   return copse_reader_take(r, (size_t)cJSON_GetArraySize(*array), size, out_pointer);
 }
 
-/* One permutation: every node of the file has an image, and is one once. */
+/* Reads one permutation: every node of the file has an image, and is one once. */
 static copse_status read_images(struct copse_reader *r, const cJSON *item, const int *nodes,
                                 int n_from, struct copse_permutation *out) {
   const int *images;
@@ -106,7 +106,7 @@ static copse_status read_images(struct copse_reader *r, const cJSON *item, const
   return COPSE_OK;
 }
 
-/* The compact form of flows and of trees. */
+/* Reads the compact form of flows and of trees. */
 static copse_status read_rotation(struct copse_reader *r, const cJSON *item) {
   struct copse_schedule *s = r->schedule;
   struct copse_permutation *rotation;
@@ -122,7 +122,7 @@ static copse_status read_rotation(struct copse_reader *r, const cJSON *item) {
   return COPSE_OK;
 }
 
-/* Those that symmetries have and the cluster has not. They are numbered behind the ranks. */
+/* Reads those that symmetries have and the cluster has not. They are numbered behind the ranks. */
 static copse_status read_absent(struct copse_reader *r, const cJSON *item) {
   struct copse_schedule *s = r->schedule;
   const int *absent;
@@ -140,7 +140,7 @@ static copse_status read_absent(struct copse_reader *r, const cJSON *item) {
   return copse_arena_array(&r->scratch, r->n_nodes, 1, &r->seen, r->err);
 }
 
-/* All ranks that listed trees have. */
+/* Returns all ranks that listed trees have. */
 static int all_ranks(const struct copse_schedule *s) { return s->n_ranks + s->n_absent; }
 
 static copse_status read_symmetry(struct copse_reader *r, const cJSON *item) {
@@ -586,7 +586,7 @@ static copse_status read_root(struct copse_reader *r) {
   return copse_json_get_index(&r->json, holder, "root", s->n_ranks, &s->root, r->err);
 }
 
-/* The rounded inverse of the time, for readers; a wrong one would mislead them. */
+/* Checks the rounded inverse of the time, for readers; a wrong one would mislead them. */
 static copse_status check_algbw(struct copse_reader *r) {
   const struct copse_schedule *s = r->schedule;
   const cJSON *item = copse_json_get(r->json.root, "algbw_GBps");
@@ -599,7 +599,7 @@ static copse_status check_algbw(struct copse_reader *r) {
   return COPSE_OK;
 }
 
-/* What it was made for, where it says so. */
+/* Reads what it was made for, where it says so. */
 static copse_status read_objective(struct copse_reader *r) {
   const cJSON *item = copse_json_get(r->json.root, "objective");
   struct copse_schedule_objective *o = &r->schedule->objective;

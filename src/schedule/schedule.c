@@ -158,7 +158,7 @@ static void add_lengths(struct copse_text *text, const struct copse_schedule *sc
   copse_text_add(text, "}");
 }
 
-/* The certificate over all forests with common shares: cuts with weights, and potentials. */
+/* Adds the certificate over all forests with common shares: cuts with weights, and potentials. */
 static void add_cuts(struct copse_text *text, const struct copse_schedule *schedule) {
   const struct copse_bound *bound = &schedule->bound;
   copse_text_add(text, ", \"kind\": \"forests\",\n  \"cuts\": [");
@@ -306,7 +306,7 @@ static void add_demand(struct copse_text *text, const struct copse_schedule *sch
   copse_text_add(text, "],\n");
 }
 
-/* The compact form's permutation: a list of nodes and the list of their images. */
+/* Adds the compact form's permutation: a list of nodes and the list of their images. */
 static void add_rotation(struct copse_text *text, const struct copse_schedule *schedule) {
   const struct copse_permutation *rotation = &schedule->rotations[0];
   copse_text_add(text, " \"rotation\": {\"order\": %d,\n  \"nodes\": ", rotation->order);

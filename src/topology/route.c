@@ -19,7 +19,7 @@ static bool has_prefix(const char *id, const char *of, size_t n) {
   return n > 0 && strncmp(id, of, n) == 0;
 }
 
-/* The host of a node: that of the first rank with the same prefix; -1 without one. */
+/* Finds the host of a node: that of the first rank with the same prefix; -1 without one. */
 static int find_host(const struct copse_topology *t, const int *of_rank, int n_ranks,
                      const char *id) {
   size_t n = copse_host_prefix(id, NULL);
@@ -139,7 +139,7 @@ static copse_status search_start(struct search *s, struct copse_err *err) {
   return rank_widths(s, err);
 }
 
-/* The width of the way to v over this link, or -1 if that isn't a shortest way. */
+/* Returns the width of the way to v over this link, or -1 if that isn't a shortest way. */
 static int width_over(const struct search *s, int v, int link) {
   int u = s->topology->links[link].src;
   if (s->distance[u] < 0 || s->distance[u] + 1 != s->distance[v]) return -1;
@@ -214,8 +214,8 @@ static void count_route(struct search *s, const int *nodes, int n, int sign) {
   }
 }
 
-/* The best route as things are; in a later pass instead of the one that the pair had. *only: there
- * is no other. */
+/* Sets the best route as things are; in a later pass instead of the one that the pair had. *only:
+ * there is no other. */
 static copse_status set_route(struct search *s, int src, int dst, int way, struct copse_routes *r,
                               bool *only, struct copse_err *err) {
   const struct copse_topology *t = s->topology;
@@ -247,7 +247,7 @@ static copse_status set_route(struct search *s, int src, int dst, int way, struc
   return COPSE_OK;
 }
 
-/* All ways of a pair. Those that are one route are in the list once, and count as often. */
+/* Sets all ways of a pair. Those that are one route are in the list once, and count as often. */
 static copse_status set_ways(struct search *s, int src, int dst, struct copse_routes *r,
                              struct copse_err *err) {
   size_t pair = ((size_t)src * (size_t)r->n_ranks + (size_t)dst) * (size_t)r->ways;
@@ -283,9 +283,9 @@ static copse_status set_stated(struct search *s, const struct copse_stated_route
   return COPSE_OK;
 }
 
-/* The routes of one source: first those that are stated, then those that can stay inside its host,
- * then the others; of each those that need no rank to forward before those that do, where that
- * makes a difference. */
+/* Finds the routes of one source: first those that are stated, then those that can stay inside its
+ * host, then the others; of each those that need no rank to forward before those that do, where
+ * that makes a difference. */
 static copse_status route_from(struct search *s, int src, bool relays, struct copse_routes *r,
                                struct copse_err *err) {
   const struct copse_topology *t = s->topology;
@@ -376,7 +376,7 @@ void copse_way_finder_free(struct copse_way_finder *f) {
   free(f);
 }
 
-/* The search that has the pair's ways; NULL: there are none. */
+/* Returns the search that has the pair's ways; NULL: there is none. */
 static struct search *search_of(struct copse_way_finder *f, int src, int dst) {
   for (int outside = 0; outside < 2; outside++) {
     struct search *s = outside ? &f->outside : &f->inside;

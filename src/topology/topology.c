@@ -461,8 +461,8 @@ static copse_status sort_links(struct box *box, struct copse_err *err) {
 
 /* ---- routes -------------------------------------------------------------------------- */
 
-/* What is wrong with the i-th step of a route, NULL: nothing. seen [n_nodes]: the route that came
- * by last, from 1. */
+/* Returns what is wrong with the i-th step of a route, NULL: nothing. seen [n_nodes]: the route
+ * that came by last, from 1. */
 static const char *step_fault(const struct box *box, const struct copse_stated_route *route, int i,
                               int number, int *seen) {
   int v = route->nodes[i];

@@ -43,7 +43,7 @@ static bool same_prefix(const char *a, const char *b) {
   return n > 0 && n == copse_id_prefix(b) && strncmp(a, b, n) == 0;
 }
 
-/* The host whose first node has the prefix of this id, or -1. */
+/* Finds the host whose first node has the prefix of this id, or -1. */
 static int find_prefix(const struct finding *f, const char *id) {
   size_t cursor = 0;
   int g;
@@ -370,8 +370,8 @@ static bool ends_in(const char *id, const char *end) {
   return m > 2 && n > m && strcasecmp(id + n - m, end) == 0;
 }
 
-/* The id that may have been meant, or NULL: that of "GPU 3" or "gpu3", one that ends in what is
- * written, or one a few edits away. */
+/* Returns the id that may have been meant, or NULL: that of "GPU 3" or "gpu3", one that ends in
+ * what is written, or one a few edits away. */
 static const char *near_id(const struct copse_topology *topology, const char *written) {
   const struct copse_topology *t = topology;
   int number = gpu_number(written), least = INT32_MAX;

@@ -68,7 +68,7 @@ static copse_status make_turns(struct checking *k, int g) {
   return COPSE_OK;
 }
 
-/* Where the image at hand has what the base tree has at v; `back`: the other way. */
+/* Returns where the image at hand has what the base tree has at v; `back`: the other way. */
 static int image_of(const struct checking *k, int v, bool back) {
   for (int i = 0; i < k->s->n_rotations; i++) {
     int g = back ? k->s->n_rotations - 1 - i : i;
@@ -86,7 +86,8 @@ static void set_image(struct checking *k, int64_t number) {
   }
 }
 
-/* The base tree's rank that the image at hand has at `rank`; `back` false: the other way. */
+/* Returns the base tree's rank that the image at hand has at `rank`; `back` false: the other way.
+ */
 static int rank_image(const struct checking *k, int rank, bool back) {
   return k->rank_of[image_of(k, k->s->rank_nodes[rank], back)];
 }
@@ -106,7 +107,7 @@ static copse_status add_hop(struct checking *k, int a, int b) {
   return copse_index_map_add(&k->by_hop, copse_key_pair(a, b), (int)k->n_hops++, k->c->err);
 }
 
-/* All hops of base trees and of changes, and their images. */
+/* Lists all hops of base trees and of changes, and their images. */
 static copse_status list_hops(struct checking *k) {
   const struct copse_schedule *s = k->s;
   for (int i = 0; i < s->n_trees + s->n_changes; i++) {
@@ -187,7 +188,8 @@ static copse_status check_path(struct checking *k, const char *what, int at,
   return COPSE_OK;
 }
 
-/* A tree of all ranks, absent ones too, each edge behind what it hangs on (reduce: before). */
+/* Reads a tree of all ranks, absent ones too, each edge behind what it hangs on (reduce: before).
+ */
 static copse_status read_base(struct checking *k, int t) {
   const struct copse_schedule_tree *tree = &k->s->trees[t];
   bool reduce = tree->phase == COPSE_PHASE_REDUCE;
@@ -285,7 +287,7 @@ static copse_status check_absent(struct checking *k, int t, bool changed) {
   return COPSE_OK;
 }
 
-/* One image of a tree: its changes, from *next on, and what they leave. */
+/* Checks one image of a tree: its changes, from *next on, and what they leave. */
 static copse_status check_image(struct checking *k, int t, int64_t number, int *next,
                                 mpq_t *shares) {
   const struct copse_schedule *s = k->s;

@@ -351,7 +351,7 @@ static copse_status lengths_bound(struct copse_verify_checker *c, mpq_t bound) {
   return time_of(c, need, room, "the bound's lengths are all zero", bound);
 }
 
-/* All that must leave S over the bandwidth that leaves it. */
+/* Finds the bound of a cut: all that must leave S over the bandwidth that leaves it. */
 static copse_status cut_bound(struct copse_verify_checker *c, mpq_t bound) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_topology *t = c->topology;

@@ -268,7 +268,7 @@ static copse_status add_potential(struct checker *c, int index) {
 
 /* ---- the sum ------------------------------------------------------------------------------- */
 
-/* The least weight around a rank, or the mean around the roots. */
+/* Adds the least weight around a rank, or the mean around the roots. */
 static void add_due(struct checker *c, int g, mpq_t sum) {
   const struct copse_schedule *s = schedule_of(c, g);
   bool free_shares = s->collective == COPSE_ALLREDUCE;
@@ -298,8 +298,8 @@ static bool is_open(const struct checker *c, const struct copse_schedule *s, int
   return true;
 }
 
-/* What a unit of each link counts in phases of the group at hand, where that is more than in
- * others. */
+/* Counts what a unit of each link counts in phases of the group at hand, where that is more than
+ * in others. */
 static void count_links(struct checker *c, int g, mpq_t *most) {
   const struct copse_schedule *s = schedule_of(c, g);
   int end = g + 1 < c->groups->n ? c->first_phase[g + 1] : c->n_phases;
@@ -320,7 +320,7 @@ static void count_links(struct checker *c, int g, mpq_t *most) {
     }
 }
 
-/* The bound, or a little less of it where 64 bits are too few. */
+/* Takes the bound, or a little less of it where 64 bits are too few. */
 static copse_status take_bound(struct checker *c, const mpq_t from, struct copse_q *to) {
   COPSE_MPQ(q);
   if (copse_mpq_get(from, to)) return COPSE_OK;
@@ -377,7 +377,7 @@ static copse_status prepare(struct checker *c) {
   return COPSE_ARRAY(&c->scratch.arena, (size_t)c->n_nodes, c->inside, c->err);
 }
 
-/* What the index's cuts and potentials prove. */
+/* Proves what the index's cuts and potentials prove. */
 static copse_status prove(struct checker *c, struct copse_verify_groups_report *report) {
   COPSE_DO(prepare(c));
   COPSE_DO(take_symmetries(c));
@@ -409,7 +409,7 @@ static copse_status compare_member(struct checker *c, int g, int *nodes) {
   return COPSE_OK;
 }
 
-/* The loads of a topology with fewer ranks, which may lack links, to those of the whole. */
+/* Adds the loads of a topology with fewer ranks, which may lack links, to those of the whole. */
 static void add_loads(struct checker *c, const struct copse_topology *from, mpq_t *loads) {
   for (int e = 0; e < from->n_links; e++) {
     const char *src = from->nodes[from->links[e].src].id, *dst = from->nodes[from->links[e].dst].id;

@@ -76,7 +76,7 @@ static void add_tree(struct place *places, int hosts, bool second) {
   }
 }
 
-/* Which of the topology's hosts stands for a host of the certificate. */
+/* Returns which of the topology's hosts stands for a host of the certificate. */
 static int stand_in(const struct checker *c, int host) { return c->ways.n_hosts > 1 ? host : 0; }
 
 static int gpu_node(const struct checker *c, int host, int gpu) {
@@ -181,15 +181,15 @@ static copse_status add_way(struct checker *c, int host, int gpu, int nic, bool 
   return copse_q_add(*cable, amount, cable, err);
 }
 
-/* How many halves of a chain are between its first (second) GPU and other hosts. */
+/* Returns how many halves of a chain are between its first (second) GPU and other hosts. */
 static int halves(const struct part *p, const struct place *at, enum step step) {
   int both = at->child[0] + at->child[1];
   int second = p->kind == 1 ? at->child[0] : p->kind == 2 ? both : 0;
   return step == FIRST ? at->up + both - second : second;
 }
 
-/* What a step of a channel of speed 1 loads in a host: a MOVE from GPU a to b, else GPU a and NIC
- * b. */
+/* Adds what a step of a channel of speed 1 loads in a host: a MOVE from GPU a to b, else GPU a and
+ * NIC b. */
 static copse_status add_step(struct checker *c, const struct part *p, int host, enum step step,
                              int a, int b, struct copse_err *err) {
   int machine_host = stand_in(c, host);
@@ -293,7 +293,7 @@ static copse_status check_rails(struct checker *c, const struct part *p, struct 
 
 /* ---- bounds ---------------------------------------------------------------------------------- */
 
-/* The length of a step, in all hosts that have lengths. */
+/* Measures the length of a step, in all hosts that have lengths. */
 static copse_status measure(struct checker *c, const struct part *p, enum step step, int a, int b,
                             struct copse_q *length, struct copse_err *err) {
   *length = COPSE_Q_ZERO;
@@ -416,7 +416,7 @@ static int node_of(const struct checker *c, const char *id, size_t n) {
   return copse_topology_find(c->topology, text);
 }
 
-/* The NIC, the GPU of the first host alike that a node is, or -1. */
+/* Returns the NIC, the GPU of the first host alike that a node is, or -1. */
 static int nic_of(const struct checker *c, int node) {
   for (int i = 0; node >= 0 && i < c->n_nics; i++)
     if (nic_node(c, c->first, i) == node) return i;

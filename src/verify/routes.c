@@ -104,7 +104,7 @@ static copse_status measure_pairs(struct routes *r) {
 
 /* ---- the shortest tree of a root ------------------------------------------------------------ */
 
-/* What leads to each of m at least cost; false where nothing does. Adds the costs. */
+/* Chooses what leads to each of m at least cost; false where nothing does. Adds the costs. */
 static bool choose_nearest(struct routes *r, int m, int root, int64_t *sum) {
   for (int v = 0; v < m; v++) {
     int from = -1;

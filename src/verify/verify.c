@@ -68,7 +68,7 @@ static bool counted_once(struct copse_verify_checker *c, enum copse_phase phase,
   return once && before;
 }
 
-/* A path: from the source's node to the destination's, over links, through relays. */
+/* Walks a path: from the source's node to the destination's, over links, through relays. */
 static copse_status walk_path(struct copse_verify_checker *c, int tree, int e) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_schedule_edge *edge = &s->trees[tree].edges[e];
@@ -164,8 +164,8 @@ static copse_status add_sum(struct copse_verify_checker *c, const struct sums *s
   return COPSE_OK;
 }
 
-/* What a tree does in its stage; of a reduce tree, whose ranks are in no other, all but the root
- * have no sum then. */
+/* Adds what a tree does in its stage; of a reduce tree, whose ranks are in no other, all but the
+ * root have no sum then. */
 static copse_status add_sums(struct copse_verify_checker *c, const struct sums *s, int t) {
   const struct copse_schedule_tree *tree = &c->schedule->trees[t];
   bool reduce = tree->phase == COPSE_PHASE_REDUCE;
@@ -182,7 +182,7 @@ static copse_status add_sums(struct copse_verify_checker *c, const struct sums *
   return COPSE_OK;
 }
 
-/* All inputs are in all sums. */
+/* Checks that all inputs are in all sums. */
 static copse_status check_sums(struct copse_verify_checker *c, const struct sums *s, int piece) {
   int n = c->schedule->n_ranks;
   for (int r = 0; r < n; r++)
@@ -368,8 +368,8 @@ static copse_status mark_bound_cut(struct copse_verify_checker *c, const int *cu
   return COPSE_OK;
 }
 
-/* The time that one cut S proves for one phase: data over the bandwidth that leaves S (enters it,
- * for a reduction); `any`: for an allreduce of any kind. */
+/* Finds the time that one cut S proves for one phase: data over the bandwidth that leaves S
+ * (enters it, for a reduction); `any`: for an allreduce of any kind. */
 static copse_status cut_time(struct copse_verify_checker *c, const int *cut, int n, bool entering,
                              bool any, mpq_t time) {
   const struct copse_schedule *s = c->schedule;

@@ -180,7 +180,7 @@ void copse_verify_ways_free(struct copse_verify_ways *ways) {
 
 /* ---- ways from one node ---------------------------------------------------------------------- */
 
-/* The type of a way over this link alone: by what is at its ends. */
+/* Returns the type of a way over this link alone: by what is at its ends. */
 static int type_of_link(const struct copse_topology *t, const struct copse_link *l) {
   if (is(t, l->src, "cpu") && is(t, l->dst, "cpu")) return SYS;
   if (is(t, l->src, "cpu") || is(t, l->dst, "cpu")) {
@@ -240,7 +240,7 @@ static copse_status find_source(struct copse_verify_ways *w, int from,
   return COPSE_OK;
 }
 
-/* The best type of a way from the source to a place of its host; N_TYPES: there is none. */
+/* Finds the best type of a way from the source to a place of its host; N_TYPES: there is none. */
 static copse_status find_type(struct copse_verify_ways *w, int from, int place,
                               struct copse_verify_source *s, int *type, struct copse_err *err) {
   size_t nodes = (size_t)w->n_local[w->host[from]];
@@ -295,7 +295,7 @@ static bool is_before(const struct trace *r, int link, int other) {
   return order > 0 || (order == 0 && at[0] < at[1]);
 }
 
-/* The links by which a node's part comes: all the best alike, or over one GPU alone. */
+/* Follows the links by which a node's part comes: all the best alike, or over one GPU alone. */
 static copse_status follow_back(const struct trace *r, int place, struct copse_q *part,
                                 struct copse_err *err) {
   const struct copse_topology *t = r->w->topology;
@@ -386,7 +386,7 @@ static bool is_staged(const struct copse_verify_ways *w, int gpu, int nic, int t
          (nodes[gpu].no_gdr || nodes[nic].no_gdr);
 }
 
-/* The CPU that a GPU gets most data to, of these the nearest and first. */
+/* Finds the CPU that a GPU gets most data to, of these the nearest and first. */
 static copse_status find_own_cpu(struct copse_verify_ways *w, int gpu, int *cpu,
                                  struct copse_err *err) {
   const struct copse_verify_way *best = NULL;
@@ -531,8 +531,9 @@ uint64_t copse_verify_tray(const struct copse_verify_ways *w, int node) {
   return w->topology->nodes[node].has_dev ? w->topology->nodes[node].dev >> 56 : 0;
 }
 
-/* The NIC of a GPU's n-th channel: GPUs that share NICs start at different ones (bits mirrored
- * where the NICs are a power of two), and go through as many as each has. -1: it has none. */
+/* Returns the NIC of a GPU's n-th channel: GPUs that share NICs start at different ones (bits
+ * mirrored where the NICs are a power of two), and go through as many as each has. -1: it has
+ * none. */
 static int nic_of(const struct view *v, int g, int channel) {
   int mine = 0, first = -1, sharers = 0;
   for (int k = v->nics - 1; k >= 0; k--)
@@ -552,8 +553,8 @@ static int nic_of(const struct view *v, int g, int channel) {
   return -1;
 }
 
-/* The GPU to which a NIC belongs: the nearest that has it in its first channels, of 64; NICs
- * repeat. */
+/* Returns the GPU to which a NIC belongs: the nearest that has it in its first channels, of 64;
+ * NICs repeat. */
 static int owner_of(const struct view *v, int k) {
   for (int channel = 0; channel < 64 && channel < v->nics; channel++)
     for (int g = 0; g < v->n; g++)
@@ -647,7 +648,7 @@ static void lower(int64_t *least, int64_t value) {
   if (value < *least) *least = value;
 }
 
-/* What doors `from` to `to` add at a GPU: the least. */
+/* Returns what doors `from` to `to` add at a GPU: the least. */
 static int64_t at_doors(const struct copse_verify_orders *o, const int64_t *lengths, int from,
                         int to, int gpu) {
   int64_t least = lengths && o->n_doors > 0 ? NONE : 0;

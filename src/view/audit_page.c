@@ -15,7 +15,7 @@
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* A paragraph in lines of COLUMNS characters, the first behind `label`, all indented. */
+/* Adds a paragraph in lines of COLUMNS characters, the first behind `label`, all indented. */
 static void add_wrapped(struct copse_text *text, const char *label, int indent, const char *words) {
   int at = indent;
   copse_text_add(text, "%-*s", indent, label);

@@ -114,7 +114,7 @@ static bool alike(const struct copse_drawing *d, int a, int b) {
          copse_q_eq(x->latency, y->latency);
 }
 
-/* The other direction, where one line is to stand for both; -1 where it isn't. */
+/* Returns the other direction, where one line is to stand for both; -1 where it isn't. */
 static int partner(const struct copse_drawing *d, int i) {
   const struct copse_link *l = &d->topology->links[i];
   int reverse = d->directed ? -1 : copse_topology_find_link(d->topology, l->dst, l->src);
@@ -301,7 +301,7 @@ static void next_row(struct legend *l) {
   l->y += LEGEND_ROW;
 }
 
-/* The sample of an entry, and its text; on the next row where there is no room. */
+/* Adds the sample of an entry, and its text; on the next row where there is no room. */
 static void add_entry(struct legend *l, const struct copse_legend_entry *e) {
   double need = LEGEND_SAMPLE + (double)copse_text_characters(e->text) * CHARACTER_WIDTH + 18;
   bool text_only = e->kind == COPSE_LEGEND_TEXT;

@@ -103,7 +103,7 @@ static void rate_of(const struct outline *o, int v, int u, char text[64]) {
              back < 0 ? 0. : copse_q_to_double(links[back].bandwidth));
 }
 
-/* All neighbours into o->partners; each once. */
+/* Finds all neighbours into o->partners; each once. */
 static int find_partners(struct outline *o, int v) {
   const struct copse_link *links = o->topology->links;
   int n = 0;
@@ -122,7 +122,8 @@ static bool alike(const struct outline *o, int v, int a, int b) {
   return strcmp(one, other) == 0;
 }
 
-/* Those of one kind and bandwidth, named or counted. Names of the fabric are left to its rows. */
+/* Adds those of one kind and bandwidth, named or counted. Names of the fabric are left to its
+ * rows. */
 static void add_alike(struct outline *o, int v, const int *partners, int n, bool counted) {
   char rate[64];
   int k = 0;
@@ -149,7 +150,7 @@ static void add_alike(struct outline *o, int v, const int *partners, int n, bool
   copse_text_add(o->text, " at %s", rate);
 }
 
-/* What v is joined to beside its row's parent and children; "" for nothing. */
+/* Adds what v is joined to beside its row's parent and children; "" for nothing. */
 static void add_partners(struct outline *o, int v, bool counted, bool again) {
   int n = find_partners(o, v), kept = 0;
   for (int i = 0; i < n; i++) {

@@ -22,7 +22,7 @@
 #include "view/draw_schedule.h"
 #include "view/report.h"
 
-/* A JSON string without '<', '>' and '&', which neither HTML nor XML then sees as markup. */
+/* Adds a JSON string without '<', '>' and '&', which neither HTML nor XML then sees as markup. */
 static void add_string(struct copse_text *text, const char *s) {
   struct copse_text json = {0};
   copse_text_add_json_string(&json, s);
@@ -69,7 +69,7 @@ static const char *size_name(int i, char text[16]) {
   return text;
 }
 
-/* What the script steps through, as JSON that is safe inside <script>. */
+/* Adds what the script steps through, as JSON that is safe inside <script>. */
 static copse_status add_data(const struct copse_report *r, struct copse_text *text,
                              struct copse_err *err) {
   const struct copse_topology *t = r->topology;
@@ -413,7 +413,7 @@ static copse_status add_cut(struct copse_text *text, const struct copse_report *
   return COPSE_OK;
 }
 
-/* What the bound rests on that nobody has measured. */
+/* Adds what the bound rests on that nobody has measured. */
 static copse_status add_guessed(struct copse_text *text, const struct copse_report *r,
                                 struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};

@@ -102,7 +102,7 @@ static void take_note(void *ctx, const char *text) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* A text of one kind that only one may be of. */
+/* Takes a text of one kind that only one may be of. */
 static copse_status take_once(bool *has, const char *path, unsigned kind, struct copse_err *err) {
   if (*has)
     return copse_fail(err, COPSE_INVALID, "%s: a second file with %s; give one", path,
@@ -258,7 +258,7 @@ static int hosts_of(const struct options *o, const struct inputs *in, int n_gpus
   return 2;
 }
 
-/* The topology that NCCL's choice is judged on. */
+/* Returns the topology that NCCL's choice is judged on. */
 static struct copse_topology *whole_of(const struct inputs *in, const struct copse_cli_work *w) {
   return in->all ? in->all : w->topology;
 }
@@ -289,7 +289,7 @@ static copse_status repeat_host(const struct options *o, struct inputs *in,
   return copse_nccl_machine_open(whole_of(in, w), &in->machine, &w->err);
 }
 
-/* What NCCL could run at best; where that can't be said, the audit does without. */
+/* Finds what NCCL could run at best; where that can't be said, the audit does without. */
 static copse_status find_best(struct inputs *in, const struct copse_topology *t,
                               struct copse_err *err) {
   struct copse_err why = COPSE_ERR_INIT;
@@ -350,8 +350,8 @@ static copse_status names_of_nvbandwidth(struct inputs *in, struct names *out,
   return COPSE_OK;
 }
 
-/* How many of the bus ids are said, and how many of them the topology has; what it has not, named
- * once. */
+/* Counts how many of the bus ids are said, and how many of them the topology has; what it has not,
+ * named once. */
 static int count_known(const struct inputs *in, const struct names *names, int *said,
                        const char **other) {
   int known = 0;
@@ -461,7 +461,8 @@ static int version_of(const char *text) {
   return part[0] * 10000 + part[1] * 100 + part[2];
 }
 
-/* What the log's library is, of its largest communicator; RCCL's says so ("2.22.3+hip6.3"). */
+/* Returns what the log's library is, of its largest communicator; RCCL's says so
+ * ("2.22.3+hip6.3"). */
 static int version_of_log(const struct inputs *in, bool *rccl) {
   const char *version = in->log_path && in->log.n_comms > 0 ? in->log.comms[0].version : NULL;
   *rccl = version && strstr(version, "hip");
@@ -480,7 +481,7 @@ static void take_version(const struct inputs *in, struct options *o) {
   o->topology.options.nccl_version = version;
 }
 
-/* The command that makes files for these hosts, by what was given here. */
+/* Makes the command that makes files for these hosts, by what was given here. */
 static copse_status make_tune(struct inputs *in, const struct options *o, struct copse_err *err) {
   COPSE_AT_END(copse_text_free) struct copse_text text = {0};
   bool rccl, dump = in->graphs_path && in->graphs_path != in->log_path;
@@ -542,7 +543,7 @@ static copse_status graphs_of_log(struct inputs *in, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* The log's communicator of these ranks, and graphs from it where there is no dump. */
+/* Reads the log's communicator of these ranks, and graphs from it where there is no dump. */
 static copse_status read_log(struct inputs *in, const struct copse_topology *t,
                              struct copse_err *err) {
   bool by_bus;
@@ -559,7 +560,7 @@ static copse_status read_log(struct inputs *in, const struct copse_topology *t,
   return in->graphs_path ? COPSE_OK : graphs_of_log(in, err);
 }
 
-/* One graph for all hosts, or one for each group of them. */
+/* Chooses one graph for all hosts, or one for each group of them. */
 static copse_status choose_graphs(struct inputs *in, struct copse_err *err) {
   int hosts = in->machine.n_hosts;
   in->n_each = in->n_graphs > 1 ? hosts : in->n_graphs;

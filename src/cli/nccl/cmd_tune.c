@@ -184,7 +184,8 @@ static copse_status write_text(struct job *j, const char *name, const struct cop
 
 /* ---- the topology ---------------------------------------------------------------------------- */
 
-/* The file's text where it is XML: what is there is better than what the topology keeps of it. */
+/* Reads the file's text where it is XML: what is there is better than what the topology keeps of
+ * it. */
 static copse_status read_input(struct job *j) {
   COPSE_AT_END(copse_free_at) char *path = NULL;
   const char *given = j->o->topology.path;
@@ -386,7 +387,7 @@ static copse_status judge_theirs(struct job *j, copse_collective collective,
   return COPSE_OK;
 }
 
-/* The best of ring, tree and NVLS by links. */
+/* Adds the best of ring, tree and NVLS by links. */
 static copse_status add_figure(struct job *j, copse_collective collective) {
   static const enum copse_nccl_graph_id ids[] = {COPSE_NCCL_RING, COPSE_NCCL_TREE, COPSE_NCCL_NVLS};
   struct copse_tune_figure *figure = &j->figures[j->facts.n_figures++];
@@ -412,7 +413,7 @@ static copse_status add_figure(struct job *j, copse_collective collective) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* The oldest version for which the very same text is written. */
+/* Returns the oldest version for which the very same text is written. */
 static long oldest_reader(const struct job *j, const struct copse_nccl_graphs *graphs,
                           const char *text) {
   static const long steps[] = {21800, 22000, 22100, 22500, 22700, 22907}; /* graph.c's */
@@ -427,14 +428,14 @@ static long oldest_reader(const struct job *j, const struct copse_nccl_graphs *g
   return version_of(j);
 }
 
-/* What a file holds of a group's graphs: NCCL's own search for NVLS is as good. */
+/* Returns what a file holds of a group's graphs: NCCL's own search for NVLS is as good. */
 static struct copse_nccl_graphs searched(const struct job *j, int group) {
   struct copse_nccl_graphs graphs = j->graphs[group];
   graphs.present[COPSE_NCCL_NVLS] = false;
   return graphs;
 }
 
-/* A name of the files of all kinds of hosts together, for the drop-in: by what is in them. */
+/* Makes a name of the files of all kinds of hosts together, for the drop-in: by what is in them. */
 static copse_status name_set(struct job *j, char name[17]) {
   COPSE_AT_END(copse_text_free) struct copse_text all = {0};
   char digest[COPSE_SHA256_HEX];

@@ -129,7 +129,7 @@ static copse_status measure_sizes(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-/* The baseline of unmodified libraries; where no rings are found there is none. */
+/* Measures the baseline of unmodified libraries; where no rings are found there is none. */
 static copse_status measure_nccl(const struct copse_topology *topology,
                                  const struct copse_solve_options *options,
                                  struct copse_quality_result *result, struct copse_err *err) {
@@ -175,7 +175,7 @@ out:
 
 /* ---- the processes ------------------------------------------------------------------------- */
 
-/* The row of a process that has ended, as waitpid says in `how`. */
+/* Collects the row of a process that has ended, as waitpid says in `how`. */
 static copse_status collect(struct job *job, struct worker *w, int how) {
   struct copse_quality_result *result = &w->row.result, received;
   int ended_by = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
@@ -489,7 +489,7 @@ static copse_status add_case(struct job *job, const struct copse_quality_row *ro
   return text ? copse_arena_text(job->arena, text, &it->text, job->err) : COPSE_OK;
 }
 
-/* A row of the topology's file, which was met in this run; NULL: it was not. */
+/* Finds a row of the topology's file, which was met in this run; NULL: it was not. */
 static const struct copse_quality_row *find_met(const struct job *job, const char *topology) {
   for (size_t i = 0; i < job->now.n_rows; i++)
     if (strcmp(job->now.rows[i].topology, topology) == 0) return &job->now.rows[i];

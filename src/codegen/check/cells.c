@@ -90,7 +90,7 @@ static uint64_t key_of_terms(const int *terms, int n) {
   return key;
 }
 
-/* The sum of these terms if it has been asked for before, or -1. */
+/* Returns the sum of these terms if it has been asked for before, or -1. */
 static int known_sum(const struct copse_multisets *sets, uint64_t key, const int *terms, int n) {
   size_t cursor = 0, bytes = (size_t)n * sizeof *terms;
   for (int i; (i = copse_index_map_next(&sets->by_terms, key, &cursor)) >= 0;) {
@@ -469,7 +469,7 @@ copse_status copse_cells_read(struct copse_cells *c, struct copse_action action,
   return COPSE_OK;
 }
 
-/* The first write of a launch, and what may still be read there since the launch before. */
+/* Checks the first write of a launch, and what may still be read there since the launch before. */
 static copse_status check_late(struct copse_cells *c, const struct cell *cell,
                                struct copse_action action, struct copse_cell_at at,
                                struct copse_err *err) {
@@ -581,7 +581,7 @@ void copse_cells_guard(struct copse_cells *c, const struct copse_late_reads *lat
 
 /* ---- the result ----------------------------------------------------------------------- */
 
-/* What o[j] of the rank must be; set COPSE_SET_UNDEFINED: anything. */
+/* Returns what o[j] of the rank must be; set COPSE_SET_UNDEFINED: anything. */
 static struct copse_value expected(const struct copse_cells *c, int rank, int j, int root) {
   struct copse_value v = {c->everyone, j, {0, 0}};
   int size = c->of.block * c->of.slices, block = j / size;

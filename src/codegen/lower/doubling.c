@@ -56,7 +56,7 @@ static int key(const struct lowering *l, int rank, int unit, int stage) {
 
 /* ---- what there is ------------------------------------------------------------------------- */
 
-/* Every piece in so many parts, one after the other: the units. */
+/* Adds every piece in so many parts, one after the other: the units. */
 static copse_status add_units(struct lowering *l) {
   struct copse_q at = COPSE_Q_ZERO, width;
   for (int t = 0; t < l->n_trees; t++) {
@@ -160,8 +160,8 @@ static void add_region(const struct walk *w, int rank, const struct hop *hop) {
 }
 
 /*
- * A MOVE of the sources since `operand` to the rank's own sum, where `keeps`, and to its children
- * in a tree (-1: none), once they have room; then tells them. None where nobody takes it.
+ * Sends a MOVE of the sources since `operand` to the rank's own sum, where `keeps`, and to its
+ * children in a tree (-1: none), once they have room; then tells them. None where nobody takes it.
  */
 static void send(struct walk *w, uint32_t operand, bool keeps, uint8_t flags, int tree) {
   const struct lowering *l = w->l;
@@ -201,15 +201,16 @@ static void receive(struct walk *w, int first, int end) {
     }
 }
 
-/* The tree that takes a rank's sum in a stage, once nothing more comes to it there; -1: none. */
+/* Returns the tree that takes a rank's sum in a stage, once nothing more comes to it there; -1:
+ * none. */
 static int tree_from(const struct walk *w, int stage) {
   int first, end, at = key(w->l, w->rank, w->unit, stage);
   find_arrivals(w->l, w->rank, w->unit, stage, &first, &end);
   return w->l->gives[at] && end > first ? -1 : w->l->own[at] - 1;
 }
 
-/* The sum so far and what came in a stage, by rank: into the output, or kept and sent in the next
- * stage, or given away in this one. */
+/* Adds the sum so far and what came in a stage, by rank: into the output, or kept and sent in the
+ * next stage, or given away in this one. */
 static void add_up(struct walk *w, int stage, int first, int end) {
   const struct lowering *l = w->l;
   int at = key(l, w->rank, w->unit, stage);
@@ -381,7 +382,7 @@ struct group_lowering {
   struct copse_arena arena;
 };
 
-/* A rank's regions: `in` and `out` of each unit. */
+/* Returns a rank's regions: `in` and `out` of each unit. */
 static uint32_t group_region(const struct group_lowering *l, int rank, int u, bool out) {
   return (uint32_t)(2 * (rank * l->n_units + u) + out);
 }

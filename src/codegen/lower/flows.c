@@ -181,8 +181,8 @@ static void add_output(struct lowering *l, const struct copse_unit *unit) {
                       (uint32_t)unit->path[0]);
 }
 
-/* The memory of a hop: the sender's input, a forwarder's slots, the receiver's output; packets
- * at all but the sender. */
+/* Adds the memory of a hop: the sender's input, a forwarder's slots, the receiver's output;
+ * packets at all but the sender. */
 static void add_place(struct lowering *l, int u, int hop) {
   const struct copse_unit *unit = &l->units.units[u];
   if (hop == 0)
@@ -231,7 +231,7 @@ static void add_role(struct lowering *l, const struct copse_role *role) {
   if (hop > 0) copse_build_signal(l->b, COPSE_WHEN_BEFORE_FIFO, back - 1);
 }
 
-/* The n roles of one worker: first it signals that it has entered to those that put to it. */
+/* Adds the n roles of one worker: first it signals that it has entered to those that put to it. */
 static void add_worker(struct lowering *l, int rank, const struct copse_role *roles, size_t n) {
   uint32_t first_op = l->b->header.n_ops;
   bool low_latency = l->b->options.low_latency;

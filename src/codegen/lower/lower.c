@@ -202,7 +202,7 @@ static copse_status check_range(const char *what, int64_t value, int64_t min, in
                     (long long)max);
 }
 
-/* What a low-latency plan has instead of the usual defaults. */
+/* Fills in what a low-latency plan has instead of the usual defaults. */
 static copse_status fill_low_latency(struct copse_lower_options *o, struct copse_err *err) {
   if (o->one_hop && !o->low_latency)
     return copse_fail(err, COPSE_INVALID, "one hop is for a low-latency plan");
@@ -222,9 +222,9 @@ static copse_status fill_low_latency(struct copse_lower_options *o, struct copse
   return COPSE_OK;
 }
 
-/* What a schedule for one size says of its chunks; it is cut as it is to be. The smallest chunk
- * also says to the simulator that the plan's pieces are numbered in the order in which they take
- * turns, and which goes first. */
+/* Fills in what a schedule for one size says of its chunks; it is cut as it is to be. The smallest
+ * chunk also says to the simulator that the plan's pieces are numbered in the order in which they
+ * take turns, and which goes first. */
 static void fill_objective(const struct copse_schedule *s, struct copse_lower_options *o) {
   if (s->objective.bytes == 0) return;
   if (o->instances == COPSE_LOWER_AUTO && !o->one_hop) o->instances = 1;

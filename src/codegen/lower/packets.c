@@ -105,7 +105,7 @@ static void make_regions(struct lowering *l) {
     }
 }
 
-/* The broadcast's children as destinations. */
+/* Adds the broadcast's children as destinations. */
 static void add_children(struct lowering *l, int u, int rank) {
   const struct copse_unit_tree *tree = l->units.units[u].broadcast;
   for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
@@ -166,7 +166,7 @@ static void add_broadcast(struct lowering *l, int u, int rank) {
   notify_children(l, u, rank);
 }
 
-/* What a receiver signals before it waits for anything. */
+/* Adds what a receiver signals before it waits for anything. */
 static void add_greetings(struct lowering *l, int u, int rank) {
   const struct copse_unit *unit = &l->units.units[u];
   const struct copse_unit_tree *up = unit->reduce;

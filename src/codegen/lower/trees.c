@@ -262,8 +262,8 @@ static int turn_of(const struct lowering *l, int phase, int u, int rank) {
   return -to_go;
 }
 
-/* A rank's roles in a phase, by unit. Returns how many. A root whose puts are dealt keeps its own
- * copy by a role without children, after all else. */
+/* Lists a rank's roles in a phase, by unit. Returns how many. A root whose puts are dealt keeps
+ * its own copy by a role without children, after all else. */
 static size_t list_roles(const struct lowering *l, int phase, int rank, struct copse_role *roles) {
   size_t n = 0;
   for (int u = 0; u < l->units.n_units; u++) {
@@ -396,7 +396,7 @@ static copse_status cut_into(void *lowering, int instances, struct copse_deal_ou
 
 /* ---- channels and regions -------------------------------------------------------------- */
 
-/* The number of the rank's worker over all ranks. */
+/* Returns the number of the rank's worker over all ranks. */
 static uint32_t worker_of(const struct lowering *l, int phase, int u, int rank) {
   return (uint32_t)(l->first_worker[rank] + l->parts[phase][u].worker[rank]);
 }
@@ -458,7 +458,7 @@ static uint32_t *region_of(const struct lowering *l, int u, int child) {
   return &l->region[(size_t)u * (size_t)l->n_ranks + (size_t)child];
 }
 
-/* One region per edge, at the parent; the plan has them grouped by rank. */
+/* Makes one region per edge, at the parent; the plan has them grouped by rank. */
 static void make_regions(struct lowering *l) {
   for (int rank = 0; rank < l->n_ranks; rank++)
     for (int u = 0; u < l->units.n_units; u++) {
@@ -600,7 +600,7 @@ static void add_broadcast(struct lowering *l, const struct copse_role *role, int
   if (after > 0) copse_build_signal(l->b, COPSE_WHEN_ALWAYS, after - 1);
 }
 
-/* The root's own copy of what several of its workers put, once they have read it. */
+/* Adds the root's own copy of what several of its workers put, once they have read it. */
 static void add_own(struct lowering *l, int u, int rank) {
   const struct part *part = &l->parts[BROADCAST][u];
   for (int w = 1; w <= ways_of(part, rank); w++) {
@@ -613,7 +613,7 @@ static void add_own(struct lowering *l, int u, int rank) {
   copse_build_move(l->b, u, first, 1, 0);
 }
 
-/* The root of both phases: the sum goes out and down. */
+/* Adds the root of both phases: the sum goes out and down. */
 static void add_root(struct lowering *l, int u, int rank) {
   const struct copse_unit_tree *down = l->units.units[u].broadcast;
   int folded = copse_smaller(count_folded(l, u), CHILDREN_PER_MOVE);

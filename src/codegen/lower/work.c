@@ -88,7 +88,7 @@ static copse_status advance(struct maker *m, int root, struct reach *r) {
   return copse_q_add(r->end, weight, &r->end, m->err);
 }
 
-/* All units of one root, from position `*at` in its block on. With both phases, each step
+/* Cuts all units of one root, from position `*at` in its block on. With both phases, each step
  * goes to the nearer end of the two pieces at hand. */
 static copse_status cut_root(struct maker *m, int root, bool reduces, bool broadcasts,
                              struct copse_q *at) {
@@ -142,7 +142,7 @@ static copse_status refuse(const struct copse_schedule *s, struct copse_err *err
       s->nodes[s->n_copying > 0 ? s->copying[0] : s->adding[0]], s->n_copying > 0 ? "copy" : "add");
 }
 
-/* A unit for each piece, whose trees come one after the other. */
+/* Makes a unit for each piece, whose trees come one after the other. */
 static copse_status make_stage_units(struct maker *m) {
   const struct copse_schedule *s = m->schedule;
   size_t n = (size_t)s->n_ranks;
@@ -198,8 +198,8 @@ static bool same_path(const struct copse_unit *a, const struct copse_unit *b) {
          memcmp(a->path, b->path, (size_t)a->n_path * sizeof *a->path) == 0;
 }
 
-/* The units of one pair. Weights are parts of M, of which the pair has `share`; pieces are parts
- * of what the pair sends, side by side. `apart`: equal paths stay different units. */
+/* Adds the units of one pair. Weights are parts of M, of which the pair has `share`; pieces are
+ * parts of what the pair sends, side by side. `apart`: equal paths stay different units. */
 static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *flow, bool apart,
                              struct copse_q share, const int *rank_of) {
   struct copse_q at = COPSE_Q_ZERO;
@@ -426,7 +426,7 @@ copse_status copse_chunks_exact(const struct copse_whole_chunks *w, int most, in
   return COPSE_OK;
 }
 
-/* A boundary's chunk: up from half a chunk on, or from another part for each root. */
+/* Returns a boundary's chunk: up from half a chunk on, or from another part for each root. */
 static int chunk_at(const struct copse_whole_chunks *w, int root, struct copse_q at) {
   int parts = w->spread ? 2 * w->blocks : 2, up = w->spread ? 2 * root + 1 : 1;
   __int128 chunks = (__int128)at.num * w->block * parts + (__int128)at.den * up;
@@ -461,7 +461,7 @@ void copse_chunks_add_name(const struct copse_whole_chunks *w, struct copse_text
 
 /* ---- hosts -------------------------------------------------------------------------------- */
 
-/* The length of "h3" in "h3.gpu0"; 0 in "gpu0" and in a bus id, "gpu@0000:c1:00.0". */
+/* Returns the length of "h3" in "h3.gpu0"; 0 in "gpu0" and in a bus id, "gpu@0000:c1:00.0". */
 static size_t host_length(const char *id) {
   size_t n = strcspn(id, ".@:");
   return id[n] == '.' ? n : 0;

@@ -74,7 +74,8 @@ static long name_action(const void *ctx, struct copse_action action, char text[6
   return tb->ops[op].step->line;
 }
 
-/* How many chunks of a step go in one slot, for the largest messages that the file is for. */
+/* Returns how many chunks of a step go in one slot, for the largest messages that the file is for.
+ */
 static int group_of(const struct copse_mx_file *f) {
   static const int64_t slots_rccl[] = {2097152, 16384, 50176};
   static const int64_t slots_nccl[] = {2097152, 32768, 576000};
@@ -218,7 +219,7 @@ static copse_status advance(struct run *r, int t, bool *progress, uint64_t *acti
 
 /* ---- deadlock ------------------------------------------------------------------------- */
 
-/* What a stuck block waits for: the block that would have to move, and in words. */
+/* Returns what a stuck block waits for: the block that would have to move, and in words. */
 static int blocker(const struct run *r, int t, char *text, size_t size) {
   const struct copse_mx_tb *tb = &r->f->tbs[t], *other;
   const struct state *s = &r->states[t];

@@ -67,7 +67,7 @@ static int get_int(struct reader *r, const xmlNode *e, const char *name, int64_t
   return r->status == COPSE_OK ? (int)v : (int)min;
 }
 
-/* The index of an attribute's value among n names, `stride` bytes apart. */
+/* Gets the index of an attribute's value among n names, `stride` bytes apart. */
 static int get_word(struct reader *r, const xmlNode *e, const char *name, const char *const *names,
                     size_t stride, int n, const char *all) {
   const char *text = get_text(r, e, name);
@@ -79,7 +79,7 @@ static int get_word(struct reader *r, const xmlNode *e, const char *name, const 
   return 0;
 }
 
-/* A number that older MSCCL files don't have. */
+/* Gets a number that older MSCCL files don't have. */
 static int64_t get_newer(struct reader *r, const xmlNode *e, const char *name, int64_t max,
                          int64_t fallback) {
   bool present = true;
@@ -100,7 +100,7 @@ static struct copse_mx_place get_place(struct reader *r, const xmlNode *e, const
 
 /* ---- elements ------------------------------------------------------------------------- */
 
-/* How many children have the name; others are passed over, as the executors do. */
+/* Counts how many children have the name; others are passed over, as the executors do. */
 static int count_children(const xmlNode *e, const char *name) {
   int n = 0;
   for (const xmlNode *c = copse_xml_first(e); c; c = copse_xml_next(c)) n += copse_xml_is(c, name);
@@ -311,7 +311,7 @@ copse_status copse_mx_refute(const struct copse_mx_file *f, const struct copse_m
 
 /* ---- one step on its own -------------------------------------------------------------- */
 
-/* The chunks that the buffer has; the collective decides, the file only for scratch. */
+/* Returns the chunks that the buffer has; the collective decides, the file only for scratch. */
 static int size_of(const struct copse_mx_file *f, int gpu, enum copse_buffer_letter letter) {
   if (letter == COPSE_LETTER_S) return f->gpus[gpu].declared[letter];
   return f->block * (letter == COPSE_LETTER_I
@@ -468,7 +468,7 @@ static int compare_keys(const struct end *x, const struct end *y) {
 
 COPSE_ORDER(compare_ends, struct end, compare_keys(a, b) ?: COPSE_UP(tb))
 
-/* The tb's first op that sends (receives), or n_ops. */
+/* Returns the tb's first op that sends (receives), or n_ops. */
 static int next_op(const struct copse_mx_tb *tb, int from, bool sends) {
   while (from < tb->n_ops) {
     const struct copse_mx_type *t = &copse_mx_types[tb->ops[from].step->op];
@@ -577,7 +577,7 @@ static copse_status check_channels(const struct copse_mx_file *f, struct copse_e
 
 /* ---- all together --------------------------------------------------------------------- */
 
-/* All tbs side by side, by gpu. */
+/* Lists all tbs side by side, by gpu. */
 static copse_status list_tbs(struct copse_mx_file *f, struct copse_err *err) {
   for (int g = 0; g < f->n_ranks; g++) f->n_tbs += f->gpus[g].n_tbs;
   COPSE_DO(COPSE_ARRAY(&f->arena, (size_t)f->n_tbs, f->tbs, err));

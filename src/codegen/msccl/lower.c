@@ -94,7 +94,7 @@ static void count_unit(struct traffic *t, const struct copse_unit *unit) {
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-/* The runs of the cut at hand. O(runs * ranks + ranks^2). */
+/* Counts the runs of the cut at hand. O(runs * ranks + ranks^2). */
 static copse_status count_traffic(struct traffic *t, struct copse_err *err) {
   const struct job *job = t->job;
   size_t n = (size_t)job->schedule->n_ranks;
@@ -122,8 +122,8 @@ struct spreading {
   enum copse_msccl_sharing sharing;
 };
 
-/* The next fewer channels to try; of many it hardly counts how many, where each pair has one
- * connection. */
+/* Returns the next fewer channels to try; of many it hardly counts how many, where each pair has
+ * one connection. */
 static int fewer_channels(struct spreading s) {
   return s.sharing == COPSE_MSCCL_SHARE_ALL && s.channels > 8 ? s.channels / 2 : s.channels - 1;
 }
@@ -137,9 +137,9 @@ static int share_of(const struct traffic *t, struct spreading s, int kind, int r
   return (int)(((int64_t)channels * runs - 1) / t->most[kind]) + 1;
 }
 
-/* The connections from rank to rank, and the steps of the fullest one: no program has less. A run
- * goes to a channel that its pair does not use yet, as far as it may and there are any with room.
- */
+/* Returns the connections from rank to rank, and the steps of the fullest one: no program has
+ * less. A run goes to a channel that its pair does not use yet, as far as it may and there are any
+ * with room. */
 static int connections_of(const struct traffic *t, struct spreading s, size_t pair, int *steps) {
   int n = 0;
   *steps = 0;
@@ -218,8 +218,8 @@ static bool is_closer(const struct copse_msccl_misfit *a, const struct copse_msc
   return a->need > 0 && a->need - a->limit <= b->need - b->limit;
 }
 
-/* The most channels up to `most` that fit the cut at hand: sends and receives in blocks of
- * their own run at once, so sharing a block comes after fewer channels. */
+/* Searches for the most channels up to `most` that fit the cut at hand: sends and receives in
+ * blocks of their own run at once, so sharing a block comes after fewer channels. */
 static copse_status search(const struct job *job, struct copse_msccl_program *p,
                            struct copse_msccl_misfit *m, struct copse_err *err) {
   COPSE_AT_END(free_traffic) struct traffic traffic = {.job = job};
@@ -351,7 +351,7 @@ static int list_candidates(const struct job *job, struct candidate *to) {
  * many to be tried): parts that are rounded up to more chunks need as many connections. */
 static bool is_finer(int chunks, int exact) { return exact > 0 && chunks >= exact; }
 
-/* The numbers of chunks to round to, those first that add least to links. */
+/* Lists the numbers of chunks to round to, those first that add least to links. */
 static copse_status list_rounded(struct job *job, struct candidate *list, int *n,
                                  struct copse_err *err) {
   int exact = job->cut.block, n_all = list_candidates(job, list);
@@ -522,7 +522,7 @@ static copse_status say_misfit(const struct copse_msccl_misfit *m, bool rounded,
                     m->what, even);
 }
 
-/* The program of exact shares, or of rounded ones. */
+/* Makes the program of exact shares, or of rounded ones. */
 static copse_status make_program(struct job *job, struct copse_msccl_program *p, bool *rounded,
                                  struct copse_err *err) {
   struct copse_msccl_misfit misfit = {0}, other;

@@ -88,7 +88,7 @@ static int add_block(struct copse_msccl_program *p, int rank, int send, int recv
   return p->n_blocks++;
 }
 
-/* The rank's block whose send (or receive) peer on the channel is `peer`, or -1. */
+/* Returns the rank's block whose send (or receive) peer on the channel is `peer`, or -1. */
 static int owner(const struct copse_msccl_program *p, int rank, int peer, int channel, bool send) {
   const struct rank_blocks *r = &p->ranks[rank];
   for (int i = 0; i < r->n; i++) {
@@ -100,7 +100,8 @@ static int owner(const struct copse_msccl_program *p, int rank, int peer, int ch
 
 /* ---- the channel of a transfer --------------------------------------------------------- */
 
-/* What a connection would cost: the blocks that it adds, then how full the channel is at both. */
+/* Returns what a connection would cost: the blocks that it adds, then how full the channel is at
+ * both. */
 static int price(const struct copse_msccl_program *p, int src, int dst, int channel) {
   if (p->sharing < COPSE_MSCCL_SHARE_BLOCKS) return 0;
   int blocks = (owner(p, src, -1, channel, true) < 0) + (owner(p, dst, -1, channel, false) < 0);
@@ -108,10 +109,10 @@ static int price(const struct copse_msccl_program *p, int src, int dst, int chan
          connections(p, dst, channel, false);
 }
 
-/* The channel for `count` more chunks from src to dst: the least loaded, of those in no use by the
- * pair the one that costs least, then `wish` (-1: none), else the first. Channels whose
- * blocks are all taken are passed over, and unused ones when the pair has its share; -1, a failure,
- * if none is left. */
+/* Returns the channel for `count` more chunks from src to dst: the least loaded, of those in no
+ * use by the pair the one that costs least, then `wish` (-1: none), else the first. Channels whose
+ * blocks are all taken are passed over, and unused ones when the pair has its share; -1, a
+ * failure, if none is left. */
 static int least_loaded(struct copse_msccl_program *p, int src, int dst, int wish, int count) {
   int best = -1, least = INT_MAX, lowest = 0, used = 0;
   if (p->status != COPSE_OK) return -1;
@@ -135,7 +136,7 @@ static int least_loaded(struct copse_msccl_program *p, int src, int dst, int wis
 
 /* ---- a rank's block --------------------------------------------------------------------- */
 
-/* The rank's block without peers; it names channel 0, as it must name one. */
+/* Returns the rank's block without peers; it names channel 0, as it must name one. */
 static int local_block(struct copse_msccl_program *p, int rank) {
   const struct rank_blocks *r = &p->ranks[rank];
   for (int i = 0; i < r->n; i++) {
@@ -145,8 +146,8 @@ static int local_block(struct copse_msccl_program *p, int rank) {
   return add_block(p, rank, -1, -1, 0);
 }
 
-/* The block of a rank that sends to `send` or receives from `recv` (-1: neither wanted); -1 after a
- * failure. */
+/* Returns the block of a rank that sends to `send` or receives from `recv` (-1: neither wanted);
+ * -1 after a failure. */
 static int block_for(struct copse_msccl_program *p, int rank, int send, int recv, int channel) {
   bool sends = send >= 0;
   int peer = sends ? send : recv;
@@ -160,7 +161,7 @@ static int block_for(struct copse_msccl_program *p, int rank, int send, int recv
   return block >= 0 ? block : add_block(p, rank, send, recv, channel);
 }
 
-/* The same for a block that must do both; -1 also where the connections have two. */
+/* Returns the same for a block that must do both; -1 also where the connections have two. */
 static int block_of_both(struct copse_msccl_program *p, int rank, int send, int recv, int channel) {
   if (p->status != COPSE_OK) return -1;
   int s = owner(p, rank, send, channel, true), r = owner(p, rank, recv, channel, false);
@@ -369,7 +370,7 @@ static int send_up(const struct walk *w, int rank) {
   return w->style.fused ? fused_up(w, rank) : plain_up(w, rank);
 }
 
-/* The root's part of a fused reduction: every child's sum is added into the output. */
+/* Returns the root's part of a fused reduction: every child's sum is added into the output. */
 static struct copse_msccl_ref fused_root(const struct walk *w, int root) {
   const struct copse_unit_tree *t = w->run->unit->reduce;
   struct copse_msccl_place src;
@@ -454,7 +455,7 @@ struct stage {
 
 static void release_stage(struct stage *s) { copse_arena_free(&s->arena); }
 
-/* A root's sum, or what came of it to `rank`, to the children in the tree. */
+/* Spreads a root's sum, or what came of it to `rank`, to the children in the tree. */
 static void spread(struct stage *s, const struct copse_unit_tree *t, int root, int rank,
                    const struct come *from) {
   const struct walk *w = s->w;
@@ -591,7 +592,7 @@ static void choose_channels(const struct walk *w, int channels, bool broadcast) 
   w->p->end_channel = both && !broadcast ? channels / 2 : channels;
 }
 
-/* An allgather's own block into the output; refs[rank * n + i] is for its i-th stretch. */
+/* Copies an allgather's own block into the output; refs[rank * n + i] is for its i-th stretch. */
 static void copy_own(const struct walk *w, int stretches, struct copse_msccl_ref *refs) {
   for (int r = 0; r < w->p->n_ranks && !w->style.skip_copy; r++) {
     int block = block_for(w->p, r, -1, -1, 0);

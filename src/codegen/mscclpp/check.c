@@ -103,7 +103,7 @@ struct launch {
 
 /* ---- who did what ------------------------------------------------------------------------ */
 
-/* The op at which the block stands, numbered over all blocks. */
+/* Returns the op at which the block stands, numbered over all blocks. */
 static int op_number(const struct launch *r, int block) {
   return block * COPSE_PJ_MAX_OPS + r->states[block].op;
 }
@@ -148,7 +148,7 @@ static void not_followed(struct launch *r, long line, const char *what) {
 
 /* ---- who knows of it --------------------------------------------------------------------- */
 
-/* What the thread knows by now; NULL after a defect. */
+/* Takes what the thread knows by now; NULL after a defect. */
 static struct copse_history *take(struct launch *r, int thread) {
   struct copse_history *h = NULL;
   COPSE_KEEP(r, copse_history_take(r->threads, thread, &h, r->err));
@@ -166,7 +166,7 @@ static void append(struct histories *list, struct received *it) {
   list->end = &it->next;
 }
 
-/* What the thread knows by now, at the end of the list. */
+/* Notes what the thread knows by now, at the end of the list. */
 static void note(struct launch *r, struct histories *list, int thread) {
   struct received *it = NULL;
   COPSE_KEEP(r, COPSE_ARRAY(&r->arena, 1, it, r->err));
@@ -175,7 +175,7 @@ static void note(struct launch *r, struct histories *list, int thread) {
   append(list, it);
 }
 
-/* The oldest of a list, to another one. */
+/* Receives the oldest of a list, to another one. */
 static void receive(struct histories *from, struct histories *to) {
   struct received *it = from->first;
   from->first = it->next;
@@ -346,7 +346,7 @@ struct slices {
   int from, to;
 };
 
-/* Those of a place that this op does now. */
+/* Returns those of a place that this op does now. */
 static struct slices slices_of(const struct launch *r, int block, const struct copse_pj_op *op,
                                int size) {
   const struct state *s = &r->states[block];
@@ -388,7 +388,7 @@ static struct packet *packet_of(struct launch *r, const struct copse_pj_place *a
   return &r->packets[at->rank][at->index * r->slices + slice];
 }
 
-/* One of the threads of the op at which the block stands. */
+/* Returns one of the threads of the op at which the block stands. */
 static int packet_thread(const struct launch *r, int block, int which) {
   return r->first_packet + op_number(r, block) * PACKET_THREADS + which;
 }
@@ -479,7 +479,7 @@ static void write_slice(struct launch *r, int block, const struct copse_pj_op *o
   p->history = take(r, packet_thread(r, block, PACKET_CARRIES));
 }
 
-/* The i-th term of a sum. */
+/* Adds the i-th term of a sum. */
 static void add_term(struct launch *r, struct copse_action action, struct copse_value *sum, int i,
                      struct copse_value v) {
   if (i == 0)
@@ -748,8 +748,8 @@ static void end_launch(struct launch *r) {
   copse_arena_free(&r->arena);
 }
 
-/* One launch. `rounds`: how often the shortest pipeline runs; others by their sizes. `before`:
- * reads that the one before may have left going on, `after`: its own. */
+/* Launches one launch. `rounds`: how often the shortest pipeline runs; others by their sizes.
+ * `before`: reads that the one before may have left going on, `after`: its own. */
 static copse_status launch(const struct copse_pj_file *file, int rounds, uint64_t *actions,
                            const struct copse_late_reads *before, struct copse_late_reads *after,
                            struct copse_err *err) {

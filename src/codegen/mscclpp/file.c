@@ -106,12 +106,12 @@ static const cJSON *get_array(struct reader *r, const cJSON *object, const char 
   return r->status == COPSE_OK ? array : NULL;
 }
 
-/* The same of an array that may be missing. */
+/* Gets the same of an array that may be missing. */
 static const cJSON *get_array_or(struct reader *r, const cJSON *object, const char *key) {
   return copse_json_get(object, key) ? get_array(r, object, key) : NULL;
 }
 
-/* The index of a member's value among n names; the last after a defect. */
+/* Gets the index of a member's value among n names; the last after a defect. */
 static int get_word(struct reader *r, const cJSON *object, const char *key,
                     const char *const *names, int n, const char *all) {
   const char *text = get_string(r, object, key);
@@ -132,7 +132,7 @@ static int get_letter(struct reader *r, const cJSON *object, const char *key) {
   return get_word(r, object, key, names, COPSE_N_LETTERS, "i, o or s");
 }
 
-/* A number that names one of n things of the op's block. Whether it does. */
+/* Checks a number that names one of n things of the op's block. Whether it does. */
 static bool check_id(struct reader *r, long line, const char *key, int id, int n) {
   if (id >= n)
     FAIL(r, COPSE_REFUTED, line, "gpu %d tb %d op %d: %s %d, of which its block has %d", r->rank,

@@ -106,7 +106,8 @@ static struct place take_scratch(struct job *j, int rank, int count) {
 
 /* ---- channels and remote buffers ------------------------------------------------------- */
 
-/* The number of the peer's channel among the block's of its type; their number if it has none. */
+/* Returns the number of the peer's channel among the block's of its type; their number if it has
+ * none. */
 static int channel_id(const struct block *b, int peer) {
   const struct peers *peers = &b->peers[type_of(b, peer)];
   int id = 0;
@@ -129,7 +130,7 @@ static void link_ranks(struct job *j, int block, int x, int y) {
   add_peer(block_of(j, y, block), x);
 }
 
-/* The number of a peer's buffer among the block's of its channel's type. */
+/* Returns the number of a peer's buffer among the block's of its channel's type. */
 static int remote_id(struct block *b, struct place at) {
   int id = 0;
   for (int i = 0; i < b->n_remotes; i++) {
@@ -266,7 +267,7 @@ static void stage(struct block *b, struct place *at, int count) {
   *at = staged;
 }
 
-/* One place of a rank to the same run at peers, and the signal that it is there. What is in
+/* Puts one place of a rank to the same run at peers, and the signal that it is there. What is in
  * scratch must be fit for ports (stage). */
 static void put(struct block *b, struct place src, const struct place *dst, int n_dst, int count) {
   struct place from[MAX_IDS], to[MAX_IDS], staged = src;
@@ -679,8 +680,8 @@ static void write_remotes(const struct job *j, int rank, struct copse_text *text
   copse_text_add(text, "],\n");
 }
 
-/* A block's channels and remote buffers: their numbers among the rank's, of which earlier blocks
- * have `channels` and `remotes`, which grow. */
+/* Writes a block's channels and remote buffers: their numbers among the rank's, of which earlier
+ * blocks have `channels` and `remotes`, which grow. */
 static void write_lists(const struct block *b, int channels[N_TYPES], int *remotes,
                         struct copse_text *text) {
   struct groups ids = {.text = text, .key = "channel_type", .list = "channel_ids"};
@@ -700,7 +701,7 @@ static void write_lists(const struct block *b, int channels[N_TYPES], int *remot
   *remotes += b->n_remotes;
 }
 
-/* The members "channels", "remote_buffers" and "threadblocks" of a rank. */
+/* Writes the members "channels", "remote_buffers" and "threadblocks" of a rank. */
 static void write_rank(const struct job *j, int rank, struct copse_text *text) {
   int channels[N_TYPES] = {0, 0}, remotes = 0;
   write_channels(j, rank, text);

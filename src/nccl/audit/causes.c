@@ -36,7 +36,7 @@ static const char *link_text(const struct causes *c, int link) {
   return copse_audit_link(c->in, c->audit, link);
 }
 
-/* What other rings could add to what NCCL takes, as far as that is known. */
+/* Returns what other rings could add to what NCCL takes, as far as that is known. */
 static double room(const struct causes *c) {
   const struct copse_nccl_best *best = c->in->best;
   double limit = best && best->ring.n > 0 ? copse_q_to_double(best->ring.GBps) : c->row->bound;
@@ -45,7 +45,7 @@ static double room(const struct causes *c) {
 
 /* ---- what the search states ------------------------------------------------------------------ */
 
-/* The narrowest way between two GPUs of a channel that follow each other. */
+/* Finds the narrowest way between two GPUs of a channel that follow each other. */
 static copse_status find_narrowest(const struct causes *c, int *link, struct copse_q *width) {
   const struct copse_nccl_joined *j = &c->in->judge->joined;
   const struct copse_topology *t = c->in->topology;
@@ -67,8 +67,8 @@ static copse_status find_narrowest(const struct causes *c, int *link, struct cop
   return COPSE_OK;
 }
 
-/* The slowest speed inside a host that NCCL's search tries for the GPUs, from sm_100 on 18 GB/s
- * (2.30). */
+/* Returns the slowest speed inside a host that NCCL's search tries for the GPUs, from sm_100 on 18
+ * GB/s (2.30). */
 static double least_speed(const struct causes *c) {
   const struct copse_topology *t = c->in->topology;
   for (int r = 0; r < t->n_ranks; r++)
@@ -379,7 +379,7 @@ struct far {
   enum copse_nccl_path type, near_type;
 };
 
-/* The nearest port of a GPU's host, and the kind of path there. */
+/* Finds the nearest port of a GPU's host, and the kind of path there. */
 static copse_status find_near_port(const struct causes *c, int rank, int *port,
                                    enum copse_nccl_path *type) {
   struct copse_nccl_machine *m = c->in->machine;

@@ -28,8 +28,8 @@ static double share_of(const struct measured *m, double lost) {
   return m->row->bound > 0 ? lost / m->row->bound : 0;
 }
 
-/* What is missing between NCCL's graph, or where that is not known the bound, and the measurement;
- * 0 without one. */
+/* Returns what is missing between NCCL's graph, or where that is not known the bound, and the
+ * measurement; 0 without one. */
 static double lost(const struct measured *m) {
   double gap = (isfinite(m->row->nccl) ? m->row->nccl : m->row->bound) - m->row->measured;
   return isfinite(gap) && gap > 0 ? share_of(m, gap) : 0;
@@ -77,7 +77,7 @@ static copse_status find_wrong(struct measured *m) {
 
 /* ---- links and channels ---------------------------------------------------------------------- */
 
-/* A measurement above what links allow: the narrowest is faster than the topology has it. */
+/* Finds a measurement above what links allow: the narrowest is faster than the topology has it. */
 static copse_status find_faster_link(struct measured *m) {
   const struct copse_topology *t = m->in->topology;
   int link = m->ring.link;
@@ -101,7 +101,7 @@ static copse_status find_faster_link(struct measured *m) {
       m->err);
 }
 
-/* The bus bandwidth that all links but those between sockets allow, which NCCL guesses. */
+/* Returns the bus bandwidth that all links but those between sockets allow, which NCCL guesses. */
 static double without_sockets(const struct measured *m, int *link) {
   const struct copse_topology *t = m->in->topology;
   double worst = 0;
@@ -310,7 +310,7 @@ static const char *pick_text(struct measured *m, const char *collective, int64_t
   return NULL;
 }
 
-/* The deepest fall of bus bandwidth from one size to the next. */
+/* Finds the deepest fall of bus bandwidth from one size to the next. */
 static copse_status find_dip(struct measured *m, const struct copse_tests *t) {
   double deepest = SLOW;
   int at = -1;
@@ -366,7 +366,8 @@ static double median_alike(const struct timed_ways *all, const struct timed_way 
   return all->sorted[n / 2];
 }
 
-/* What a slow way costs at most: the loss between NCCL's graph and the measurement, where known. */
+/* Returns what a slow way costs at most: the loss between NCCL's graph and the measurement, where
+ * known. */
 static double cost_of_slow(const struct measured *m, double part) {
   double most = isfinite(m->row->nccl) ? m->row->nccl : m->row->bound;
   double cost = isfinite(most) ? share_of(m, most * (1 - part)) : 0;
@@ -387,7 +388,7 @@ static copse_status add_slow(struct measured *m, const struct timed_way *worst, 
       m->err);
 }
 
-/* The narrowest link of a way. */
+/* Returns the narrowest link of a way. */
 static int narrowest_of(const struct measured *m, const struct copse_nccl_route *route) {
   int link = route->hops[0].link;
   for (int i = 1; i < route->n_hops; i++)
@@ -450,7 +451,7 @@ static copse_status add_way(struct measured *m, int from, int to, struct copse_q
   return COPSE_OK;
 }
 
-/* The CPU of host 0 that is nearest to a GPU; -1: the topology has none. */
+/* Finds the CPU of host 0 that is nearest to a GPU; -1: the topology has none. */
 static copse_status find_cpu(struct measured *m, int gpu, int *cpu) {
   const struct copse_topology *t = m->in->topology;
   const struct copse_nccl_route *route, *best = NULL;
@@ -470,7 +471,8 @@ static copse_status find_cpu(struct measured *m, int gpu, int *cpu) {
   return COPSE_OK;
 }
 
-/* Those between GPUs; then those between each GPU and its CPU, which are alike by themselves. */
+/* Finds those between GPUs; then those between each GPU and its CPU, which are alike by
+ * themselves. */
 static copse_status find_slow_links(struct measured *m) {
   const struct copse_nvbandwidth *report = m->in->nvbandwidth;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -519,7 +521,7 @@ static const char *call_text(struct measured *m, const struct copse_flight *f) {
              (long long)f->waits_bytes, f->state);
 }
 
-/* A group's processes of the flight recorder, of which some wait: who is behind. */
+/* Finds a group's processes of the flight recorder, of which some wait: who is behind. */
 static copse_status find_stuck(struct measured *m, const struct copse_flight *all, int n) {
   const struct copse_flight *last = NULL, *first = &all[0];
   int waiting = 0;
@@ -558,7 +560,7 @@ static copse_status find_flights(struct measured *m) {
 
 /* ---- what is left ---------------------------------------------------------------------------- */
 
-/* What to do about a loss that nothing explains: what was not given first. */
+/* Returns what to do about a loss that nothing explains: what was not given first. */
 static const char *next_step(const struct measured *m, const struct copse_audit_row *row) {
   if (row->bytes < MEASURED_BYTES)
     return "measure longer messages (nccl-tests with -e 8G): bandwidth of short ones is latency";
@@ -570,8 +572,8 @@ static const char *next_step(const struct measured *m, const struct copse_audit_
          "PERFORMANCE) and errors of links (nvidia-smi nvlink -e)";
 }
 
-/* The collective that falls most short of what NCCL's graph allows, where nothing above says why.
- */
+/* Finds the collective that falls most short of what NCCL's graph allows, where nothing above says
+ * why. */
 static copse_status find_unexplained(struct measured *m) {
   const struct copse_audit_row *worst = NULL;
   for (int i = 0; i < m->audit->n_rows; i++) {

@@ -35,7 +35,7 @@ static struct {
   struct copse_tuner_table table;
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The default file's path, or NULL; the caller frees it. */
+/* Returns the default file's path, or NULL; the caller frees it. */
 static char *path_beside_library(void) {
   Dl_info about;
   char *path = NULL;
@@ -137,7 +137,7 @@ static struct copse_tuner_call call_of(const struct communicator *comm, ncclFunc
 /* ---- v3 to v6: a table of costs
  * ------------------------------------------------------------------ */
 
-/* The pair's cost in NCCL's table, NULL where NCCL can't use it or does not know it. */
+/* Finds the pair's cost in NCCL's table, NULL where NCCL can't use it or does not know it. */
 static float *find_cost(const struct copse_tuner_rule *rule, float *costs, int n_algorithms,
                         int n_protocols) {
   if (rule->algorithm >= n_algorithms || rule->protocol >= n_protocols) return NULL;

@@ -39,7 +39,7 @@ static const struct {
               {"32.0", {"32.0 GT/s PCIe", "32 GT/s"}}, {"64.0", {"64.0 GT/s PCIe", NULL}}};
 enum { N_SPEEDS = sizeof speeds / sizeof *speeds };
 
-/* What NCCL reads as the speed that `value` means; itself where that is it, or unknown. */
+/* Returns what NCCL reads as the speed that `value` means; itself where that is it, or unknown. */
 static const char *mend_speed(const char *value) {
   char rate[16];
   size_t n = strspn(value, "0123456789.");
@@ -58,7 +58,7 @@ static bool is_bus_id(const char *key) {
   return strcmp(key, "busid") == 0 || strcmp(key, "target") == 0;
 }
 
-/* The value to write instead, in `lower` or static. */
+/* Returns the value to write instead, in `lower` or static. */
 static const char *mend_value(const char *key, const char *value, char lower[MAX_LENGTH + 1]) {
   if (strcmp(key, "link_speed") == 0) return mend_speed(value);
   if (strcmp(key, "arch") == 0 && strcmp(value, "aarch64") == 0) return "arm64";

@@ -195,8 +195,8 @@ static bool is_c2c(const struct writer *w, const struct copse_link *link) {
   return (a->kind == CPU && b->c2c.num > 0) || (b->kind == CPU && a->c2c.num > 0);
 }
 
-/* A GPU at a CPU with more than PCIe can have: 48 GB/s of PCIe, the rest C2C; readers add them up.
- */
+/* Splits a GPU at a CPU with more than PCIe can have: 48 GB/s of PCIe, the rest C2C; readers add
+ * them up. */
 static copse_status split_c2c(const struct writer *w, struct part *part) {
   const struct copse_q most = {96, 1}, pcie = {48, 1};
   struct pcie_form form;
@@ -249,7 +249,7 @@ static copse_status hang_pcie(struct writer *w) {
   return COPSE_OK;
 }
 
-/* A CPU for GPUs and NICs without PCIe: the first. */
+/* Returns a CPU for GPUs and NICs without PCIe: the first. */
 static int some_cpu(struct writer *w) {
   for (int p = 0; p < w->n_parts; p++)
     if (w->parts[p].kind == CPU) return p;
@@ -257,7 +257,8 @@ static int some_cpu(struct writer *w) {
   return w->n_parts - 1;
 }
 
-/* The first GPU that a NIC is joined to without PCIe between, as in abstract hosts; -1: none. */
+/* Returns the first GPU that a NIC is joined to without PCIe between, as in abstract hosts; -1:
+ * none. */
 static int gpu_beside(const struct writer *w, int nic) {
   for (int i = w->out.first[nic]; i < w->out.first[nic + 1]; i++)
     if (kind_at(w, w->t->links[w->out.item[i]].dst) == GPU)
@@ -601,7 +602,7 @@ static void write_system(struct writer *w) {
 /* ---- as it reads back
  * ---------------------------------------------------------------------------- */
 
-/* The node of the file as the reader names it. */
+/* Finds the node of the file as the reader names it. */
 static int find_back(const struct writer *w, const struct copse_topology *back, int part) {
   static const char *const types[] = {[GPU] = "gpu", [PCIE] = "pcie", [NIC] = "nic"};
   const struct part *p = &w->parts[part];

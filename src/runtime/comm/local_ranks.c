@@ -151,7 +151,7 @@ static copse_status plans_find(const struct copse_plans *plans, uint32_t n_ranks
   return COPSE_OK;
 }
 
-/* The first operand in a buffer that a caller may leave NULL, or NULL. */
+/* Finds the first operand in a buffer that a caller may leave NULL, or NULL. */
 static const struct copse_plan_operand *find_unpromised(const struct copse_plan *plan) {
   const struct copse_plan_header *h = &plan->header;
   if (!copse_collective_rooted((copse_collective)h->collective)) return NULL;
@@ -458,7 +458,7 @@ static copse_status make_handles(struct copse_local_ranks *local, struct copse_c
   return COPSE_OK;
 }
 
-/* All that may fail at this rank alone. */
+/* Makes all that may fail at this rank alone. */
 static copse_status make_all(struct copse_local_ranks *local, const struct copse_comm_shape *shape,
                              struct copse_comm **comms, struct copse_err *err) {
   COPSE_DO(copse_gather_init(&local->gather, shape->first_local, shape->n_local, err));

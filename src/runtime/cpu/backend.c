@@ -524,7 +524,7 @@ static copse_status check_pair_counts(const struct cpu *cpu, const struct copse_
   return COPSE_OK;
 }
 
-/* One round at a time. */
+/* Launches one round at a time. */
 static copse_status launch(void *context, const struct copse_round *rounds, uint32_t n,
                            uint32_t *n_taken, struct copse_err *err) {
   struct cpu *cpu = context;

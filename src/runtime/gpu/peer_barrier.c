@@ -181,7 +181,7 @@ static copse_status send_files(int socket, const struct copse_peer_address *to, 
                     errno == ECONNREFUSED ? " (in another network namespace?)" : "");
 }
 
-/* One message, if there is one: *taken. Others than the n processes' are thrown away. */
+/* Takes one message, if there is one: *taken. Others than the n processes' are thrown away. */
 static copse_status take_files(int socket, const struct copse_peer_address *all, uint32_t n,
                                uint32_t own, int (*theirs)[COPSE_PEER_FILES], bool *got,
                                bool *taken, struct copse_err *err) {

@@ -46,7 +46,7 @@ static const struct type_info {
     [COPSE_FLOAT8_E5M2] = {KIND_FLOAT, 1, 1 << 3},
 };
 
-/* The bits of v as a float with so many bits of exponent and mantissa, rounded to nearest
+/* Returns the bits of v as a float with so many bits of exponent and mantissa, rounded to nearest
  * even. Works on the double's own bits; v is finite and within the type's range. */
 static uint64_t narrow_bits(double v, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -68,7 +68,7 @@ static uint64_t narrow_bits(double v, int exponent_bits, int mantissa_bits) {
   return sign | kept;
 }
 
-/* The type's bits for a value that it holds exactly (or, for avg, rounds to). */
+/* Returns the type's bits for a value that it holds exactly (or, for avg, rounds to). */
 static uint64_t float_bits(enum copse_type type, double v) {
   uint64_t bits = 0;
   float f = (float)v;
@@ -91,7 +91,7 @@ static void put(void *out, uint64_t i, int bytes, uint64_t bits) {
   }
 }
 
-/* The value of an integer type, from its bits. */
+/* Returns the value of an integer type, from its bits. */
 static int64_t sign_extend(uint64_t bits, int bytes) {
   switch (bytes) {
     case 1: return (int8_t)bits;
@@ -147,7 +147,7 @@ static struct pattern pattern_of(const struct copse_data *data) {
   return p;
 }
 
-/* The first active rank for an element. */
+/* Returns the first active rank for an element. */
 static uint32_t first_active(const struct copse_data *data, const struct pattern *p,
                              uint64_t element_hash) {
   if (p->active == data->n_ranks) return 0;
@@ -161,25 +161,25 @@ static bool is_active(const struct copse_data *data, const struct pattern *p, ui
   return ahead < p->active;
 }
 
-/* A float's contribution to a sum, if its rank is active. */
+/* Returns a float's contribution to a sum, if its rank is active. */
 static int64_t sum_term(const struct pattern *p, uint64_t bits) {
   return (int64_t)below(bits, 2 * (uint64_t)p->bound + 1) - p->bound;
 }
 
-/* The size of a float's contribution to a product, if its rank is active. */
+/* Returns the size of a float's contribution to a product, if its rank is active. */
 static double prod_factor(uint64_t bits) {
   static const double factors[3] = {0.5, 1, 2};
   return factors[bits % 3];
 }
 
-/* A float for min and max: so few significant bits that it is exact in the type. */
+/* Returns a float for min and max: so few significant bits that it is exact in the type. */
 static double extreme_value(enum copse_type type, uint64_t bits) {
   static const double scale[8] = {0.125, 0.25, 0.5, 1, 2, 4, 8, 16};
   int64_t most = types[type].exact < 128 ? types[type].exact : 128;
   return (double)((int64_t)(bits >> 8) % (2 * most) - (most - 1)) * scale[bits & 7];
 }
 
-/* What a rank contributes to a float's reduction, from its random bits. */
+/* Returns what a rank contributes to a float's reduction, from its random bits. */
 static inline double contribution(const struct copse_data *data, const struct pattern *p,
                                   uint64_t hash, uint32_t rank, uint64_t bits) {
   if (p->rule == RULE_EXTREME) return extreme_value(data->type, bits);
@@ -189,7 +189,7 @@ static inline double contribution(const struct copse_data *data, const struct pa
   return bits >> 63 ? -factor : factor;
 }
 
-/* The bits of `rank`'s input at an element whose hash is given. */
+/* Returns the bits of `rank`'s input at an element whose hash is given. */
 static inline uint64_t input_bits(const struct copse_data *data, const struct pattern *p,
                                   uint64_t hash, uint32_t rank) {
   const uint64_t bits = rank_bits(hash, rank);
@@ -463,7 +463,7 @@ static uint64_t check_guards(const struct copse_buffers *buffers, unsigned char 
   return wrong;
 }
 
-/* The length of the slice at `first`, which doesn't reach into the next block. */
+/* Returns the length of the slice at `first`, which doesn't reach into the next block. */
 static uint64_t slice(uint64_t first, uint64_t count) {
   uint64_t left = count - first % count;
   return left < SLICE_ELEMENTS ? left : SLICE_ELEMENTS;

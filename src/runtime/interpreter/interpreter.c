@@ -147,9 +147,9 @@ static void add_worker(struct copse_line *line, const struct copse_interpreter *
   copse_line_add(line, "rank %u worker %u", rank, w - plan->ranks[rank].first_worker);
 }
 
-/* The channel that an unfinished worker stands at: its current operation is a WAIT, or a MOVE of
- * packets. Those were announced before it (a valid plan has a WAIT there), and of the senders
- * one that isn't through is the better guess. */
+/* Returns the channel that an unfinished worker stands at: its current operation is a WAIT, or a
+ * MOVE of packets. Those were announced before it (a valid plan has a WAIT there), and of the
+ * senders one that isn't through is the better guess. */
 uint32_t copse_exec_waited_channel(const struct copse_interpreter *exec, uint32_t w) {
   const struct copse_plan_op *first = &exec->plan->ops[exec->plan->workers[w].first_op];
   const struct copse_plan_op *op = first + exec->workers[w].op, *guess = NULL;
@@ -168,8 +168,8 @@ static uint32_t waits_for(const struct copse_interpreter *exec, uint32_t w) {
   return exec->plan->channels[copse_exec_waited_channel(exec, w)].src_worker;
 }
 
-/* Where to start telling: the lowest worker of the cycle that the lowest unfinished
- * worker leads into, or that worker itself where its chain ends at a finished one. */
+/* Finds the worker that a report begins with: the lowest worker of the cycle that the lowest
+ * unfinished worker leads into, or that worker itself where its chain ends at a finished one. */
 static uint32_t find_start(const struct copse_interpreter *exec) {
   uint32_t n = exec->plan->header.n_workers, first = 0;
   while (exec->workers[first].finished) first++;

@@ -267,7 +267,7 @@ static volatile unsigned *last_tick; /* [n_ranks], NULL before MPI_Init has retu
 static volatile unsigned n_ticks;
 static int my_rank, n_ranks;
 
-/* The rank that a message is being sent to, else the one that has been silent for longest. */
+/* Finds the rank that a message is being sent to, else the one that has been silent for longest. */
 static int find_suspect(void) {
   int suspect = NOBODY;
   if (sending_to != NOBODY) return sending_to;

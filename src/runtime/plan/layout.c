@@ -10,7 +10,7 @@ static uint64_t ceil_share(int64_t num, int64_t den) {
   return (uint64_t)((scaled + (uint64_t)den - 1) / (uint64_t)den);
 }
 
-/* A piece's share of a full block, rounded up. */
+/* Returns a piece's share of a full block, rounded up. */
 static uint64_t piece_share(const struct copse_plan *plan, uint32_t piece) {
   const struct copse_plan_piece *it = &plan->pieces[piece];
   uint64_t lo = (uint64_t)(((unsigned __int128)(uint64_t)it->lo_num << 32) / (uint64_t)it->lo_den);

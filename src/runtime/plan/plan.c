@@ -229,7 +229,8 @@ static copse_status check_group(const struct checker *check, uint32_t i, uint32_
   return COPSE_OK;
 }
 
-/* All ranks have the same regions in the same order, so that a group's slots lie alike. */
+/* Checks that all ranks have the same regions in the same order, so that a group's slots lie
+ * alike. */
 static copse_status check_alike(const struct checker *check) {
   const struct copse_plan_header *h = &check->plan->header;
   const struct copse_plan_region *regions = check->plan->regions;
@@ -521,7 +522,7 @@ static void add_operand(const struct parts *parts, const struct copse_plan_opera
   if (scratch) copse_text_append(to, (const char *)parts->places[it->index], COPSE_SHA256_BYTES);
 }
 
-/* A worker, by its rank and its number there. */
+/* Adds a worker, by its rank and its number there. */
 static void add_worker(const struct copse_plan *plan, uint32_t worker, struct copse_text *to) {
   uint32_t rank = plan->workers[worker].rank;
   const uint32_t head[] = {rank, worker - plan->ranks[rank].first_worker};
@@ -544,7 +545,7 @@ static void add_op(const struct parts *parts, const struct copse_plan_op *op,
   copse_text_append(to, (const char *)&parts->ordinal[op->channel], sizeof *parts->ordinal);
 }
 
-/* What all ranks have in common. */
+/* Adds what all ranks have in common. */
 static void add_common(const struct copse_plan *plan, struct copse_text *to) {
   const struct copse_plan_header *h = &plan->header;
   const uint64_t head[] = {h->collective,  (uint64_t)h->root,  h->fifo,    h->pipeline_chunks,

@@ -128,7 +128,7 @@ static copse_status surprise(uint32_t from, unsigned tag, size_t n, struct copse
                     tag - COPSE_TRANSPORT_FIRST_TAG);
 }
 
-/* The next chunk of a stream of data, from stream->chunk on, of which anything is sent. */
+/* Returns the next chunk of a stream of data, from stream->chunk on, of which anything is sent. */
 static struct copse_span next_chunk(const struct copse_view *view, struct stream *stream) {
   struct copse_span chunk = {0, 0};
   for (; stream->chunk < view->shape.n_chunks; stream->chunk++) {
@@ -274,7 +274,7 @@ static bool run_worker(struct copse_interpreter *exec, uint32_t w, bool *finishe
   return *finished || before.chunk != exec->workers[w].chunk || before.op != exec->workers[w].op;
 }
 
-/* The channel that worker w waits at; false where it waits for messages to leave. */
+/* Returns the channel that worker w waits at; false where it waits for messages to leave. */
 static bool stands_at(const struct copse_interpreter *exec, uint32_t w, uint32_t *channel) {
   const struct copse_plan_op *op =
       &exec->plan->ops[exec->plan->workers[w].first_op + exec->workers[w].op];
@@ -287,7 +287,7 @@ static bool stands_at(const struct copse_interpreter *exec, uint32_t w, uint32_t
   return true;
 }
 
-/* The rank that the oldest unfinished message is for, or COPSE_TRANSPORT_NOBODY. */
+/* Returns the rank that the oldest unfinished message is for, or COPSE_TRANSPORT_NOBODY. */
 static uint32_t sends_to(const struct copse_transport *transport) {
   for (uint32_t r = 0; r < transport->n; r++)
     if (transport->peers[r].sent) return r;

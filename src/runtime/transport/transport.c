@@ -78,7 +78,7 @@ copse_status copse_transport_status(const struct copse_transport *transport,
 
 /* ---- what goes out -------------------------------------------------------------------------- */
 
-/* A free one that is large enough; allocating costs page faults, each time. */
+/* Finds a free one that is large enough; allocating costs page faults, each time. */
 static struct copse_payload *find_payload(struct copse_transport *transport, size_t n) {
   for (struct copse_payload **at = &transport->free_payloads; *at; at = &(*at)->next) {
     struct copse_payload *it = *at;
@@ -357,7 +357,7 @@ static void report_silent(struct copse_transport *transport, uint32_t rank, doub
                rank, since, transport->timeout, others);
 }
 
-/* The rank that has been silent for longest, if since before `recent`; else NOBODY. */
+/* Finds the rank that has been silent for longest, if since before `recent`; else NOBODY. */
 static uint32_t find_silent(const struct copse_transport *transport, double recent) {
   uint32_t found = COPSE_TRANSPORT_NOBODY;
   for (uint32_t r = 0; r < transport->n; r++) {
@@ -556,7 +556,7 @@ static void compare_calls(struct copse_transport *transport, uint32_t from) {
     (void)copse_transport_fail(transport, &why);
 }
 
-/* A peer that sends to a rank which has left the launch. */
+/* Refuses a peer that sends to a rank which has left the launch. */
 static void refuse_late(struct copse_transport *transport, uint32_t from) {
   (void)refuse(transport, COPSE_REFUTED,
                "rank %u sends in launch %llu to rank %u, which has left it: the plan is wrong",
@@ -702,7 +702,7 @@ copse_status copse_transport_step(struct copse_transport *transport, bool moved,
 
 /* ---- the all_gather ------------------------------------------------------------------------ */
 
-/* The first part of a rank, if it has come. */
+/* Takes the first part of a rank, if it has come. */
 static bool take_part(struct copse_transport *transport, uint32_t from, void *part, size_t bytes) {
   struct copse_messages *gathered = &transport->peers[from].gathered;
   if (!gathered->head) return false;

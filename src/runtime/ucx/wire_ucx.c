@@ -91,7 +91,7 @@ static bool ready(const struct rendezvous *it, int fd, short events) {
   }
 }
 
-/* All n bytes; false where the other has gone or the time is over. */
+/* Takes all n bytes; false where the other has gone or the time is over. */
 static bool take(const struct rendezvous *it, int fd, void *bytes, size_t n) {
   for (size_t had = 0; had < n;) {
     if (!ready(it, fd, POLLIN)) return false;
@@ -210,7 +210,7 @@ static copse_status receive_all(struct rendezvous *it) {
 
 /* ---- the other ranks ------------------------------------------------------------------------- */
 
-/* The address in the file; false while there is none. */
+/* Reads the address in the file; false while there is none. */
 static bool read_file(const char *path, char *where, size_t size) {
   FILE *in = fopen(path, "re");
   if (!in) return false;
@@ -220,7 +220,8 @@ static bool read_file(const char *path, char *where, size_t size) {
   return whole && is_address(where);
 }
 
-/* One attempt; a file that a former job left leads nowhere, so that the next is read again. */
+/* Makes one attempt; a file that a former job left leads nowhere, so that the next is read again.
+ */
 static int try_to_reach(struct rendezvous *it) {
   char where[300];
   struct addrinfo *found;

@@ -422,7 +422,7 @@ static void put(struct list *list, const struct copse_online_transfer *transfer)
   list->n++;
 }
 
-/* The hops of one way that `rank` has a part in. */
+/* Puts the hops of one way that `rank` has a part in. */
 static void put_hops(const struct copse_planner *r, int w, int rank, int which, struct list *list) {
   const struct way *way = &r->ways[w];
   const struct pair *pair = &r->pairs[r->pair_of_way[w]];

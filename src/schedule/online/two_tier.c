@@ -66,7 +66,7 @@ static bool no(struct search *s, const char *why, const char *node) {
 static const char *id_of(const struct search *s, int node) { return s->t->nodes[node].id; }
 static int rank_node(const struct search *s, int rank) { return s->t->rank_nodes[rank]; }
 
-/* The bandwidth from a to b, 0 where there is no link. */
+/* Returns the bandwidth from a to b, 0 where there is no link. */
 static int64_t between(const struct search *s, int a, int b) {
   int e = copse_topology_find_link(s->t, a, b);
   return e < 0 ? 0 : s->units[e];
@@ -105,7 +105,8 @@ static bool check_no_mesh(struct search *s) {
   return true;
 }
 
-/* The relay of the host that joins all its ranks; of several the one with the most bandwidth. */
+/* Finds the relay of the host that joins all its ranks; of several the one with the most
+ * bandwidth. */
 static bool find_hub(struct search *s, int h) {
   const struct copse_online_model *m = &s->tier->model;
   int g = m->ranks_per_host;
@@ -163,8 +164,8 @@ static void keep_way(struct search *s, int rank, int end) {
   s->n_up += n;
 }
 
-/* The shortest way over links that no other rank uses, both ways equally wide, through relays
- * of the host but its switch. */
+/* Finds the shortest way over links that no other rank uses, both ways equally wide, through
+ * relays of the host but its switch. */
 static bool find_way(struct search *s, int rank) {
   int start = rank_node(s, rank), n = 0, h = s->host[start];
   for (int v = 0; v < s->t->n_nodes; v++) s->parent[v] = -2;
@@ -283,7 +284,7 @@ static void leave_out(struct search *s, int rank) {
   }
 }
 
-/* What leaves (or enters) a host at most, by two cuts: around all of it, and through the
+/* Returns what leaves (or enters) a host at most, by two cuts: around all of it, and through the
  * narrowest links of its ranks' ways, where a NIC is narrower inside than outside. */
 static int64_t host_cut(struct search *s, int h, bool entering) {
   int g = s->tier->model.ranks_per_host;

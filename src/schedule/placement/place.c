@@ -196,7 +196,7 @@ static int random_below(struct maker *m, int n) {
   return (int)(copse_place_random(&m->state) % (uint64_t)n);
 }
 
-/* A place in the order of popularity, by weight. */
+/* Draws a place in the order of popularity, by weight. */
 static int draw_place(struct maker *m) {
   int low = 0, high = m->spec->n_experts - 1;
   uint64_t x = copse_place_random(&m->state) % m->below[m->spec->n_experts];
@@ -506,7 +506,7 @@ static int label_islands(struct sets *s, int *label) {
   return n;
 }
 
-/* What wide links hold together: links are put in widest first, class by class. */
+/* Adds what wide links hold together: links are put in widest first, class by class. */
 static copse_status add_islands(struct sets *s) {
   const struct copse_topology *t = s->t;
   struct copse_link *links = NULL;

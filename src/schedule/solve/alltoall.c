@@ -285,7 +285,7 @@ static void load_way(struct thinning *m, const struct peer *peer, int64_t weight
     m->load[copse_topology_find_link(m->t, peer->way[i], peer->way[i + 1])] += weight;
 }
 
-/* How long the busiest link of a way takes with so much more, in no unit. */
+/* Returns how long the busiest link of a way takes with so much more, in no unit. */
 static int64_t busiest_with(const struct thinning *m, const struct peer *peer, int64_t weight) {
   int64_t most = 0;
   for (int i = 0; i + 1 < peer->n_way; i++) {
@@ -314,7 +314,7 @@ static void add_peers(struct thinning *m, const int *path, int n, int64_t weight
   }
 }
 
-/* The most ranks that a rank sends to or receives from. */
+/* Returns the most ranks that a rank sends to or receives from. */
 static int most_peers(const struct thinning *m) {
   int most = 0;
   for (int r = 0; r < m->n; r++) {
@@ -324,7 +324,7 @@ static int most_peers(const struct thinning *m) {
   return most;
 }
 
-/* The pair of ranks with too many peers and the most of them; NULL: none. */
+/* Finds the pair of ranks with too many peers and the most of them; NULL: none. */
 static struct peer *find_crowded(struct thinning *m) {
   struct peer *best = NULL;
   int most = 0, any = most_peers(m);
@@ -411,7 +411,7 @@ static copse_status list_peers(struct thinning *m, const struct copse_schedule *
   return COPSE_OK;
 }
 
-/* The schedule as it is at hand. */
+/* Makes the schedule as it is at hand. */
 static copse_status make_thinned(struct thinning *m, const struct copse_schedule *s,
                                  struct copse_schedule **out, struct copse_err *err) {
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *made = NULL;

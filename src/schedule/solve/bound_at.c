@@ -142,7 +142,7 @@ static copse_status find_parts(struct copse_bounds *b, const int *level, struct 
   return COPSE_OK;
 }
 
-/* The networks of the parts in v, of which nothing else is made. */
+/* Makes the networks of the parts in v, of which nothing else is made. */
 static copse_status make_volume(struct copse_bounds *b, struct volume v, const int64_t *release,
                                 struct copse_err *err) {
   const struct copse_topology *t = b->topology;
@@ -226,7 +226,7 @@ static copse_status choose_asked(struct copse_bounds *b, struct copse_err *err) 
   return COPSE_OK;
 }
 
-/* An alltoall's demand, and the lengths of its bound on the topology's links. */
+/* Copies an alltoall's demand, and the lengths of its bound on the topology's links. */
 static copse_status copy_schedule(struct copse_bounds *b, const struct copse_schedule *s,
                                   struct copse_err *err) {
   const struct copse_topology *t = b->topology;
@@ -376,7 +376,7 @@ static copse_status ask(struct asking *a, bool reversed, int rank, int64_t count
   return COPSE_OK;
 }
 
-/* What a rank has for the one node in `to`: M / N, or its part of the demand. */
+/* Returns what a rank has for the one node in `to`: M / N, or its part of the demand. */
 static int64_t sender_count(const struct asking *a, bool reversed, int rank) {
   const struct copse_topology *t = a->b->topology;
   int64_t sink = t->nodes[a->to[0].node].rank, n = t->n_ranks;
@@ -429,8 +429,8 @@ static copse_status ask_balls(struct asking *a, bool reversed) {
 
 __extension__ typedef __int128 wide;
 
-/* What can go through in parts of `unit`, at most `most` of them, in 50 bits of which `most` takes
- * all. */
+/* Returns what can go through in parts of `unit`, at most `most` of them, in 50 bits of which
+ * `most` takes all. */
 static int64_t in_parts(wide amount, wide unit, int64_t most, int shift) {
   if (amount <= 0) return 0;
   if (amount / unit >= most) return most << shift;

@@ -170,7 +170,7 @@ static copse_status find_joint(struct job *j) {
   return COPSE_OK;
 }
 
-/* The links' amounts in the numbering of the group's own topology. */
+/* Moves the links' amounts into the numbering of the group's own topology. */
 static copse_status move_links(const struct job *j, int g, const int64_t *from,
                                struct copse_arena *arena, const int64_t **out) {
   const struct copse_topology *t = j->topology, *to = j->chosen[g];

@@ -184,7 +184,7 @@ static copse_status make_limits(struct routed *r) {
 
 /* ---- the optimum ---------------------------------------------------------------------------- */
 
-/* The best rate of these phases together, into an empty *out. */
+/* Finds the best rate of these phases together, into an empty *out. */
 static copse_status solve(struct routed *r, bool broadcasts, bool reduces,
                           struct copse_joint *out) {
   const struct copse_solve_options *o = r->options;
@@ -260,7 +260,7 @@ static void whole_prices(const struct routed *r, int64_t *whole) {
   for (int e = 0; e < r->limits.n && divisor > 1; e++) whole[e] /= divisor;
 }
 
-/* What the prices prove, as the verifier adds it up. */
+/* Sets the bound to what the prices prove, as the verifier adds it up. */
 static copse_status set_bound(struct routed *r, const int64_t *whole) {
   struct copse_arena *arena = &r->schedule->arena;
   const struct copse_topology *t = r->topology;
@@ -304,9 +304,9 @@ static bool in_turn_as_fast(const struct copse_joint *phases, struct copse_q joi
 }
 
 /*
- * What is packed: parts [2], of an allreduce one for each phase where those in turn are as fast as
- * together. Their shares are equal then, and their trees few and low; the joint optimum has any of
- * the shares that reach it.
+ * Chooses what is packed: parts [2], of an allreduce one for each phase where those in turn are as
+ * fast as together. Their shares are equal then, and their trees few and low; the joint optimum has
+ * any of the shares that reach it.
  */
 static copse_status choose_parts(struct routed *r, struct copse_joint_part *parts, int *n) {
   *n = 1;

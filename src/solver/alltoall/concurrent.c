@@ -96,7 +96,7 @@ static copse_status find_orbits(struct search *s) {
   return COPSE_OK;
 }
 
-/* One source per orbit of terminals. */
+/* Finds one source per orbit of terminals. */
 static copse_status find_bases(struct search *s) {
   const struct copse_network *network = s->problem->network;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -623,7 +623,7 @@ static copse_status add_path(struct collector *k, size_t first,
   return COPSE_OK;
 }
 
-/* How much of a pair's demand takes a column's tree. */
+/* Returns how much of a pair's demand takes a column's tree. */
 static int64_t amount_of(const struct collector *k, int c, int64_t due) {
   const struct column *column = &k->s->columns[c];
   if (k->weights) return due / k->out->whole * k->weights[c];
@@ -713,7 +713,7 @@ static copse_status try_whole(struct search *s, int64_t whole, const int64_t *we
   return COPSE_OK;
 }
 
-/* The denominator that the weights show, if they add up to exactly one per source. */
+/* Tries the denominator that the weights show, if they add up to exactly one per source. */
 static copse_status try_visible(struct search *s, int64_t *weights, struct copse_concurrent *out) {
   double *values;
   int n = 0;

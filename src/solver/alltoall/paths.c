@@ -31,7 +31,7 @@ struct gather {
 
 /* ---- a flow ------------------------------------------------------------------------------ */
 
-/* What a link still has from `node`, along it or against its flow. */
+/* Returns what a link still has from `node`, along it or against its flow. */
 static int64_t residual(const struct gather *g, int link, int node, int *to) {
   const struct copse_net_link *l = &g->network->links[link];
   if (l->src == node) {
@@ -64,7 +64,7 @@ static bool search(struct gather *g) {
   return g->seen[g->sink];
 }
 
-/* The node before `node` on the way that the search found. */
+/* Returns the node before `node` on the way that the search found. */
 static int before(const struct gather *g, int node) {
   const struct copse_net_link *l = &g->network->links[g->by[node]];
   return l->dst == node ? l->src : l->dst;
@@ -214,7 +214,7 @@ static double power_of_2(double x) {
   return value;
 }
 
-/* What one more unit costs on a link of the orbit that carries `load`. */
+/* Returns what one more unit costs on a link of the orbit that carries `load`. */
 static double price_at(const struct balance *b, int orbit, int64_t load) {
   return power_of_2((double)load * b->rise[orbit] - b->sharp) / (double)b->p->capacity[orbit] *
          (double)b->p->factor[orbit];
@@ -254,7 +254,7 @@ static void put(struct balance *b, const struct item *item, int sign) {
     b->load[b->p->orbit[e]] += sign * item->amount * b->p->factor[b->p->orbit[e]];
 }
 
-/* What a unit more would cost on a tree's way, with the item there. */
+/* Returns what a unit more would cost on a tree's way, with the item there. */
 static double cost_of(const struct balance *b, const struct item *item, int tree) {
   const struct copse_net_link *links = b->p->network->links;
   const int *via = b->via[(size_t)item->base * COPSE_BALANCE_TREES + (size_t)tree];
@@ -284,7 +284,7 @@ static void improve(struct balance *b, int base) {
   }
 }
 
-/* The demand-weighted length of the tree at hand, under the round's prices. */
+/* Returns the demand-weighted length of the tree at hand, under the round's prices. */
 static double tree_length(const struct balance *b, int base) {
   const struct copse_network *network = b->p->network;
   double length = 0;
@@ -332,7 +332,7 @@ static copse_status run_round(struct balance *b, double sharp, struct copse_bala
   return COPSE_OK;
 }
 
-/* The shortest trees in hops. `grain`: what is sent in one piece at most. */
+/* Finds the shortest trees in hops. `grain`: what is sent in one piece at most. */
 static copse_status find_first_trees(struct balance *b, double *grain) {
   const struct copse_network *network = b->p->network;
   for (int e = 0; e < network->n_links; e++) b->lengths[e] = 1;
@@ -347,7 +347,7 @@ static copse_status find_first_trees(struct balance *b, double *grain) {
   return COPSE_OK;
 }
 
-/* All demand, on the first trees. */
+/* Adds all demand, on the first trees. */
 static copse_status add_items(struct balance *b, double grain) {
   const struct copse_network *network = b->p->network;
   for (int base = 0; base < b->p->n_bases; base++) {
@@ -366,7 +366,7 @@ static copse_status add_items(struct balance *b, double grain) {
   return COPSE_OK;
 }
 
-/* The items as paths; parts of a pair that go the same way are one. */
+/* Writes the items as paths; parts of a pair that go the same way are one. */
 static copse_status write_paths(const struct balance *b, struct copse_balance *out) {
   const struct copse_network *network = b->p->network;
   COPSE_DO(COPSE_ARRAY(b->arena, b->n_items, out->paths, b->err));

@@ -94,7 +94,7 @@ static copse_status separate_phase(struct copse_joint_search *s, int phase, bool
   return COPSE_OK;
 }
 
-/* What a phase has of a link at a point in units. */
+/* Returns what a phase has of a link at a point in units. */
 static int64_t amount_of(const struct copse_joint_search *s, const struct copse_joint_phase *q,
                          int link, const int64_t *point) {
   if (q->column[link] < 0) return 0;
@@ -289,9 +289,9 @@ static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *
   return copse_joint_proof(s, trial->multipliers, out, fits);
 }
 
-/* A proof over all columns that no rate is above the parts', whose values are at hand, with cuts
- * that its solutions ask for. *better: it found none, since there is a better one, or seems to be:
- * the rate has not come down for so many rounds. */
+/* Finds a proof over all columns that no rate is above the parts', whose values are at hand, with
+ * cuts that its solutions ask for. *better: it found none, since there is a better one, or seems
+ * to be: the rate has not come down for so many rounds. */
 static copse_status find_proof(struct copse_joint_search *s, int most_idle,
                                const struct copse_progress *progress, struct copse_joint *out,
                                bool *proved, bool *better) {
@@ -365,8 +365,8 @@ static copse_status search(struct copse_joint_search *s, const struct copse_prog
 
 /* ---- whole links ------------------------------------------------------------------------- */
 
-/* The exact solution of the basis at hand: proved, or violating cuts that are added. With limits on
- * shares it is not proved, and only taken if it has the rate that *out has. */
+/* Tries the exact solution of the basis at hand: proved, or violating cuts that are added. With
+ * limits on shares it is not proved, and only taken if it has the rate that *out has. */
 static copse_status try_whole(struct copse_joint_search *s, bool limited, struct copse_joint *out,
                               bool *done) {
   const struct copse_q rate = out->rate;
@@ -387,7 +387,7 @@ static copse_status try_whole(struct copse_joint_search *s, bool limited, struct
   return COPSE_OK;
 }
 
-/* The same rate with no share above s's limits, into *out if there is such a solution. */
+/* Tries the same rate with no share above s's limits, into *out if there is such a solution. */
 static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *out, bool *done) {
   struct copse_joint_part *before = out->parts;
   const struct copse_q rate = out->rate;

@@ -34,7 +34,7 @@ static int place_of(const struct copse_joint_group *group, int node) {
   return i < group->n_members ? i : -1;
 }
 
-/* The phase that takes the place of q, or -1. */
+/* Returns the phase that takes the place of q, or -1. */
 static int phase_image(const struct copse_joint_search *s, const struct copse_permutation *symmetry,
                        int q) {
   const struct copse_joint_phase *phase = &s->phases[q];
@@ -107,7 +107,7 @@ static copse_status join_all(struct orbits *o, const struct copse_joint_options 
   return COPSE_OK;
 }
 
-/* The link back of each. *all: there is one for each, of the same capacity. */
+/* Finds the link back of each. *all: there is one for each, of the same capacity. */
 static copse_status find_links_back(const struct copse_network *network, int *back, bool *all,
                                     struct copse_err *err) {
   COPSE_AT_END(copse_index_map_free) struct copse_index_map by_ends = {0};
@@ -181,7 +181,7 @@ static copse_status count_uses(struct copse_joint_search *s) {
   return COPSE_OK;
 }
 
-/* A column for every orbit of a member's free share, then of a link of use. */
+/* Numbers columns: one for every orbit of a member's free share, then of a link of use. */
 static copse_status number_columns(struct orbits *o) {
   struct copse_joint_search *s = o->s;
   int n_nodes = s->network->n_nodes, n_links = s->network->n_links, q = 0;
@@ -417,7 +417,7 @@ static void count(struct copse_joint_search *s, int column, int64_t value) {
   s->terms[*at - 1].value += value;
 }
 
-/* What was counted; *row is its number, -1 where all comes to nothing. */
+/* Adds what was counted; *row is its number, -1 where all comes to nothing. */
 static copse_status add_row(struct copse_joint_search *s, int64_t right, bool exactly, int *row) {
   int n = 0;
   for (int i = 0; i < s->n_terms; i++) {
@@ -492,7 +492,7 @@ static copse_status add_link_rows(struct copse_joint_search *s) {
   return COPSE_OK;
 }
 
-/* What enters less what leaves; a negative factor: the other way round. */
+/* Counts what enters less what leaves; a negative factor: the other way round. */
 static void count_gain(struct copse_joint_search *s, const struct copse_joint_phase *phase,
                        int node, int64_t factor) {
   for (int e = 0; e < s->network->n_links; e++) {
@@ -572,7 +572,8 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, const 
   return COPSE_ARRAY(&s->arena, (size_t)s->network->n_nodes, s->set, s->err);
 }
 
-/* All but one terminal: what it must receive (send), which is often what binds. */
+/* Adds the cut around all but one terminal: what it must receive (send), which is often what
+ * binds. */
 static copse_status add_first_cut(struct copse_joint_search *s, int q, int i) {
   const struct copse_joint_phase *phase = &s->phases[q];
   int terminal = copse_joint_terminal(s, phase, i);

@@ -42,12 +42,13 @@ static int64_t gcd_of(const int64_t *values, size_t n, int64_t g) {
   return g;
 }
 
-/* Where a phase's amounts stand: the broadcast's, the reduction's, then those to each member. */
+/* Returns where a phase's amounts stand: the broadcast's, the reduction's, then those to each
+ * member. */
 static int slot_of(const struct copse_joint_phase *phase) {
   return phase->sink >= 0 ? 2 + phase->sink : phase->reduce;
 }
 
-/* The capacity in whole numbers less the amount. */
+/* Takes the capacity in whole numbers less the amount. */
 static bool take_rest(int64_t capacity, const mpz_t factor, mpz_t t, int64_t *amount) {
   mpz_mul_si(t, factor, capacity);
   if (mpz_sizeinbase(t, 2) > 58) return false;
@@ -102,7 +103,7 @@ static bool set_rate(const struct copse_joint_search *s, int group, mpq_t *solut
   return copse_mpq_get(sum, rate);
 }
 
-/* The rational solution times a common denominator, less what all have in common. */
+/* Sets the rational solution times a common denominator, less what all have in common. */
 static copse_status set_part(const struct copse_joint_search *s, int group, mpq_t *solution,
                              struct copse_joint *out, struct copse_joint_part *part, bool *fits) {
   const struct copse_joint_group *g = &s->groups[group];
@@ -296,7 +297,7 @@ static bool round_rate(struct rounding *r) {
   return mpq_sgn(q) > 0 && copse_mpq_get(q, &r->out->rate);
 }
 
-/* A common whole, so that loads of all groups have one denominator. */
+/* Chooses a common whole, so that loads of all groups have one denominator. */
 static bool choose_whole(struct rounding *r) {
   int64_t multiple = 1,
           whole = COPSE_JOINT_WHOLE < r->s->max_whole ? COPSE_JOINT_WHOLE : r->s->max_whole;
@@ -403,7 +404,7 @@ static void set_distances(const struct proof *p, const struct copse_joint_phase 
   }
 }
 
-/* The least distance above a given one, of which a member that is farther; false: none. */
+/* Returns the least distance above a given one, of which a member that is farther; false: none. */
 static bool next_distance(const struct proof *p, const struct copse_joint_phase *phase,
                           mpq_t *distance, const mpq_t above, mpq_t next) {
   const struct copse_joint_group *group = &p->s->groups[phase->group];
@@ -418,7 +419,7 @@ static bool next_distance(const struct proof *p, const struct copse_joint_phase 
   return found;
 }
 
-/* A cut between every two distances, of the weight of what lies between them. */
+/* Adds a cut between every two distances, of the weight of what lies between them. */
 static copse_status add_flow_cuts(struct proof *p, const struct copse_joint_phase *phase) {
   size_t n_nodes = (size_t)p->s->network->n_nodes;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};

@@ -218,7 +218,7 @@ static void release_equations(struct equations *e) {
   copse_arena_free(&e->arena);
 }
 
-/* A new entry of value 0. */
+/* Adds a new entry of value 0. */
 static copse_status add_entry(struct equations *e, int row, int column, struct entry **out,
                               struct copse_err *err) {
   struct equation *r = &e->rows[row];
@@ -616,14 +616,14 @@ copse_status copse_mixture_add(struct copse_mixture *m, int kind,
   return COPSE_OK;
 }
 
-/* How many rows that GLPK has not are fuller than that. */
+/* Returns how many rows that GLPK has not are fuller than that. */
 static int fuller_than(const struct copse_mixture *m, double load) {
   int n = 0;
   for (int o = 0; o < m->n_rows; o++) n += !m->there[o] && m->sum[o] > load;
   return n;
 }
 
-/* The fullest rows of the solution, if they are too full; false if none is. */
+/* Adds the fullest rows of the solution, if they are too full; false if none is. */
 static bool add_full_rows(struct copse_mixture *m, double slack) {
   double cut = glp_get_col_prim(m->glp, 1) * (1 + slack), full = 0;
   m->most = glp_get_col_prim(m->glp, 1);

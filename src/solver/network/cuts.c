@@ -69,7 +69,7 @@ static void clear_cut(struct copse_cuts *cuts, int cut) {
   }
 }
 
-/* A place for one more cut, still empty. */
+/* Makes a place for one more cut, still empty. */
 static copse_status make_place(struct copse_cuts *cuts, int64_t slack, uint64_t hash, int *place,
                                struct copse_err *err) {
   size_t need = (size_t)cuts->n + 1;
@@ -198,7 +198,7 @@ static void join(struct finder *f, int u, int v) {
   f->terminals[of_u < of_v ? of_u : of_v] += f->terminals[of_u < of_v ? of_v : of_u];
 }
 
-/* What must be crossed to get into each set; where it holds the root, out of it. */
+/* Measures what must be crossed to get into each set; where it holds the root, out of it. */
 static void measure(struct finder *f) {
   int of_root = copse_sets_find(f->set, f->root);
   memset(f->across, 0, (size_t)f->network->n_nodes * sizeof *f->across);

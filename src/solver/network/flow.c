@@ -300,7 +300,7 @@ static int push_path(struct copse_flow *flow, int length, int64_t limit, int64_t
   return keep;
 }
 
-/* The next arc of `node` that goes one level down, or -1. */
+/* Returns the next arc of `node` that goes one level down, or -1. */
 static int next_arc(struct copse_flow *flow, int node) {
   const struct node *v = &flow->nodes[node];
   int below = flow->level[node] - 1;
@@ -312,7 +312,7 @@ static int next_arc(struct copse_flow *flow, int node) {
   return -1;
 }
 
-/* A blocking flow in the level graph, cut off at limit. */
+/* Returns a blocking flow in the level graph, cut off at limit. */
 static int64_t blocking_flow(struct copse_flow *flow, int s, int t, int64_t limit) {
   int64_t total = 0;
   int length = 0, node = s;
@@ -595,7 +595,7 @@ static int count_threads(const struct sinks_state *state, struct copse_flow *flo
   return n > COPSE_SINKS_THREADS ? COPSE_SINKS_THREADS : n;
 }
 
-/* The workers beside the first one, each with a copy of the graph, as far as memory goes. */
+/* Makes the workers beside the first one, each with a copy of the graph, as far as memory goes. */
 static int make_workers(struct sinks_state *state, struct copse_flow *flow, struct worker *workers,
                         int n) {
   struct copse_err ignored = COPSE_ERR_INIT;

@@ -144,7 +144,7 @@ static bool find_levels(struct copse_quickest *q) {
   return found;
 }
 
-/* The next arc of a node that leads one level down, or -1. */
+/* Returns the next arc of a node that leads one level down, or -1. */
 static int next_arc(struct copse_quickest *q, int node) {
   for (; q->current[node] < q->leaving.first[node + 1]; q->current[node]++) {
     int arc = q->leaving.item[q->current[node]];
@@ -264,9 +264,9 @@ static int64_t quickest_surplus(const struct copse_quickest *q, int node) {
   return surplus;
 }
 
-/* The dual solution for time T, at most the next length: potentials for which every arc with a
- * residual has a length that is not negative, the sinks' T too. That is the least of those at hand
- * and of T and the distance from the sinks, against the flow that comes to them. */
+/* Finds the dual solution for time T, at most the next length: potentials for which every arc with
+ * a residual has a length that is not negative, the sinks' T too. That is the least of those at
+ * hand and of T and the distance from the sinks, against the flow that comes to them. */
 static copse_status find_times(struct copse_quickest *q, struct copse_q time, struct copse_q *times,
                                struct copse_err *err) {
   copse_nearest_reset(&q->nearest);

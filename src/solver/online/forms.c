@@ -76,7 +76,7 @@ static void set_threshold(struct copse_online *o, int64_t threshold) {
 
 /* ---- matching ---------------------------------------------------------------------------- */
 
-/* A column of a & b, going round from `from`; -1 if there is none. */
+/* Returns a column of a & b, going round from `from`; -1 if there is none. */
 static inline int first_common(const uint64_t *a, const uint64_t *b, int words, int from) {
   int w = from >> 6;
   uint64_t mask = ~(uint64_t)0 << (from & 63);
@@ -151,7 +151,7 @@ static bool complete_matching(struct copse_online *o) {
 
 /* ---- stages -------------------------------------------------------------------------------- */
 
-/* A new stage in which nobody sends. */
+/* Opens a new stage in which nobody sends. */
 static void open_stage(struct copse_online *o, int stage) {
   size_t h = (size_t)o->h;
   memset(o->dst + (size_t)stage * h, 0xff, h * sizeof *o->dst);
@@ -165,7 +165,7 @@ static void put_pair(struct copse_online *o, int stage, int a, int b) {
   o->src[at + (size_t)b] = (int16_t)a;
 }
 
-/* The longest stage that the matching allows. */
+/* Returns the longest stage that the matching allows. */
 static int64_t longest(const struct copse_online *o) {
   int64_t length = INT64_MAX;
   for (int a = 0; a < o->h; a++) {
@@ -204,8 +204,8 @@ static void add_stage(struct copse_online *o, int64_t length, int64_t threshold)
 
 /* ---- the whole ---- */
 
-/* The shortest stage worth one to one: half of what an even matrix would have in each, between a
- * quarter of a message of each NIC and two. */
+/* Returns the shortest stage worth one to one: half of what an even matrix would have in each,
+ * between a quarter of a message of each NIC and two. */
 static int64_t shortest_stage(const struct copse_online *o) {
   int64_t message = o->options.min_message * o->g, half = o->needed / (2 * o->h);
   if (o->options.one_to_one) return 1;
@@ -261,7 +261,7 @@ static int64_t nic_ns(const struct copse_online *o, int64_t bytes) {
   return ns_of(o, bytes, o->model.nic);
 }
 
-/* What a hop inside the host takes beside its bytes. */
+/* Returns what a hop inside the host takes beside its bytes. */
 static int64_t inside_ns(const struct copse_online *o) { return o->model.hop_ns + o->model.hub_ns; }
 
 static int64_t between_ns(const struct copse_online *o) {
@@ -272,12 +272,12 @@ static int64_t inside_bytes_ns(const struct copse_online *o, int64_t bytes) {
   return ns_of(o, bytes, copse_smaller(o->model.intra_out, o->model.intra_in));
 }
 
-/* What a message inside the host takes, with its bytes. */
+/* Returns what a message inside the host takes, with its bytes. */
 static int64_t handed_ns(const struct copse_online *o, int64_t bytes) {
   return inside_ns(o) + inside_bytes_ns(o, bytes);
 }
 
-/* What a message to every other host costs its sender. */
+/* Returns what a message to every other host costs its sender. */
 static int64_t messages_ns(const struct copse_online *o) {
   return o->model.message_ns * (o->h - 1);
 }
@@ -332,8 +332,8 @@ static void most_in(const struct copse_online *o, int64_t most[WAYS]) {
   }
 }
 
-/* What every host sends to those that are first..end-1 rotations on; returns the largest sum of
- * what one sends or receives. */
+/* Returns what every host sends to those that are first..end-1 rotations on; returns the largest
+ * sum of what one sends or receives. */
 static int64_t busiest(struct copse_online *o, int first, int end) {
   size_t h = (size_t)o->h;
   int64_t most = 0, *in = o->col_slack; /* not in use yet */
@@ -398,8 +398,8 @@ static void set_steps(const struct copse_online *o, int64_t given, struct direct
   d->late = (int)copse_smaller(late, most);
 }
 
-/* What SCATTER of the last early step has to hand on, or BALANCE of the first late one, for the
- * rank that gets or gives most. */
+/* Returns what SCATTER of the last early step has to hand on, or BALANCE of the first late one,
+ * for the rank that gets or gives most. */
 static int64_t handed_on(const int64_t most[WAYS], const struct direct *d) {
   int64_t bytes = copse_larger(most[COPSE_ONLINE_BY_SENDER], most[COPSE_ONLINE_BY_RECEIVER]);
   if (d->way == COPSE_ONLINE_BY_BOTH) return bytes / 2 / copse_smaller(d->early, d->late);
@@ -423,7 +423,7 @@ static void predict_direct(const struct copse_online *o, const int64_t most[WAYS
   d->ns = nic + between_ns(o) + messages * messages_ns(o);
 }
 
-/* The fastest that is faster than `limit`. */
+/* Returns the fastest that is faster than `limit`. */
 static struct direct best_direct(const struct copse_online *o, const int64_t most[WAYS],
                                  int64_t limit) {
   static const enum copse_online_way order[] = {COPSE_ONLINE_BY_BOTH, COPSE_ONLINE_BY_SENDER,

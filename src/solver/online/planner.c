@@ -28,7 +28,7 @@ void copse_online_raise_bound(struct copse_online_bound *best, enum copse_online
   best->bandwidth = bandwidth;
 }
 
-/* The largest cut of the demand; exact. */
+/* Finds the largest cut of the demand; exact. */
 static void find_bound(struct copse_online *o) {
   const struct copse_online_model *m = &o->model;
   size_t h = (size_t)o->h, n = (size_t)o->n;

@@ -69,9 +69,9 @@ struct lane {
 };
 
 /*
- * The combined step of slice k of n of what one host sends to another. Hosts that go round as far
- * send in one step, so that all send and receive about the same in each; slices of a pair are as
- * far apart as they can be.
+ * Returns the combined step of slice k of n of what one host sends to another. Hosts that go round
+ * as far send in one step, so that all send and receive about the same in each; slices of a pair
+ * are as far apart as they can be.
  */
 static int combined_step(const struct copse_online *o, int rotation, int n, int k) {
   int64_t steps = o->n_steps - o->combined_first, h = o->h;
@@ -264,7 +264,7 @@ static void walk_even(struct pair *pair, const struct wanted *want) {
 
 /* ---- the form DIRECT ---- */
 
-/* What of a message goes by the sender's lane, in the early steps; the rest is its end. */
+/* Returns what of a message goes by the sender's lane, in the early steps; the rest is its end. */
 static int64_t early_part(const struct copse_online *o, int i, int j, int64_t bytes) {
   if (o->way == COPSE_ONLINE_STRAIGHT) return bytes;
   if (i == j || o->way == COPSE_ONLINE_BY_RECEIVER) return 0;
@@ -272,7 +272,7 @@ static int64_t early_part(const struct copse_online *o, int i, int j, int64_t by
   return bytes - (bytes / 2 & ~(int64_t)15); /* both parts start aligned */
 }
 
-/* The early or the late part of a message. */
+/* Puts the early or the late part of a message. */
 static void put_direct(const struct pair *pair, int i, int j, bool late,
                        const struct wanted *want) {
   const struct copse_online *o = pair->o;

@@ -270,7 +270,8 @@ static void ask_oracle(struct ascent *a) {
   a->value = value * m->multiplicity;
 }
 
-/* The rows' values at the oracle's placement; takes the placement if it is a better one. */
+/* Computes the rows' values at the oracle's placement; takes the placement if it is a better one.
+ */
 static void look_at_placement(struct ascent *a, struct copse_placement *best) {
   const struct copse_place_model *m = a->m;
   const int *rank_of = a->assign.rank_of;
@@ -523,7 +524,7 @@ static void build(struct ilp *i) {
     }
 }
 
-/* The starting placement as a solution of the programme. */
+/* Describes the starting placement as a solution of the programme. */
 static copse_status describe_start(struct ilp *i, const int *rank_of, struct copse_err *err) {
   const struct copse_place_model *m = i->m;
   int64_t *in = NULL, *out = NULL, *steps = NULL, time;
@@ -579,7 +580,8 @@ static copse_status run_ilp(struct ilp *i, struct copse_placement *best, struct 
   return COPSE_OK;
 }
 
-/* How many entries the programme has at most; above COPSE_PLACE_MAX_NONZEROS it isn't built. */
+/* Counts how many entries the programme has at most; above COPSE_PLACE_MAX_NONZEROS it isn't
+ * built. */
 static int64_t count_entries(const struct copse_place_model *m) {
   int64_t members = 0, pairs = (int64_t)(m->n_experts * m->n_ranks);
   for (size_t g = 0; g < m->n_groups; g++) members += m->p->groups[g].n_members;

@@ -329,7 +329,7 @@ static int64_t step_time(const struct search *s, size_t step) {
   return m->multiplicity * (worst[0] + worst[1]);
 }
 
-/* The time after exchanging two slots, or something above `limit` if it is above. */
+/* Tries the time after exchanging two slots, or something above `limit` if it is above. */
 static int64_t try_exchange(struct search *s, size_t a, size_t b, int64_t limit) {
   int64_t time = 0;
   touch_slots(s, a, b);
@@ -457,7 +457,7 @@ int copse_place_by_load(const void *a, const void *b) {
   return x->expert - y->expert;
 }
 
-/* What a rank's groups would take in, added up over steps: the worst of its groups. */
+/* Returns what a rank's groups would take in, added up over steps: the worst of its groups. */
 static int64_t load_with(const struct copse_place_model *m, const int64_t *load, size_t e, size_t r,
                          const int64_t *tokens) {
   int64_t worst = 0;

@@ -81,7 +81,7 @@ static copse_status offer_bound(struct generation *g, int64_t least, bool exact,
   return COPSE_OK;
 }
 
-/* The shortest orders under g->price times `scale`, rounded, and their bound. */
+/* Searches for the shortest orders under g->price times `scale`, rounded, and their bound. */
 static copse_status search(struct generation *g, double scale, int64_t *least,
                            struct copse_err *err) {
   bool exact;
@@ -135,7 +135,7 @@ static copse_status add_shorter(struct generation *g, double than, int *added,
   return COPSE_OK;
 }
 
-/* The prices of the master as lengths: a row's price over its bandwidth. */
+/* Takes the prices of the master as lengths: a row's price over its bandwidth. */
 static void take_prices(struct generation *g) {
   for (int r = 0; r < g->instance->n_rows; r++)
     g->price[r] = fmax(0, copse_mixture_price(g->master, r)) * g->inverse[r];
@@ -155,7 +155,7 @@ struct factors {
   uint32_t state;
 };
 
-/* The bandwidth of the direct link that a step is; zero: it is none. */
+/* Returns the bandwidth of the direct link that a step is; zero: it is none. */
 static struct copse_q link_of(const struct copse_ring_instance *instance, int i, int j) {
   const struct copse_ring_step *step = &instance->move[i * instance->n_gpus + j];
   struct copse_q least = COPSE_Q_ZERO;
@@ -220,7 +220,7 @@ static void direct_links(struct factors *f, uint8_t *undirected) {
     }
 }
 
-/* An augmenting path from GPU i of the matching f->from. */
+/* Looks for an augmenting path from GPU i of the matching f->from. */
 static bool match(struct factors *f, int i) {
   int turn = (int)copse_ring_draw(&f->state, (uint32_t)f->n);
   for (int k = 0; k < f->n; k++) {
@@ -505,7 +505,8 @@ static copse_status offer(struct packer *p, int n, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* The part of the fullest row's bandwidth that is taken when p->total is added to by a ring. */
+/* Returns the part of the fullest row's bandwidth that is taken when p->total is added to by a
+ * ring. */
 static double fullness_with(struct packer *p, const struct copse_ring *ring) {
   double most = 0;
   memcpy(p->lengths, p->total, (size_t)p->instance->n_rows * sizeof *p->total);
@@ -515,8 +516,8 @@ static double fullness_with(struct packer *p, const struct copse_ring *ring) {
   return most;
 }
 
-/* The weights times n, rounded down; then, by turns, the ring of the optimum with the largest
- * remainder, or of those that fill least the one. */
+/* Rounds the weights times n, rounded down; then, by turns, the ring of the optimum with the
+ * largest remainder, or of those that fill least the one. */
 static void round_weights(struct packer *p, int n, bool by_fullness) {
   const struct copse_ring_set *set = p->set;
   int sum = 0;
@@ -565,7 +566,7 @@ static bool set_room(struct packer *p, int n, double speed) {
   return sum >= (double)n * (double)bound->least * (1 - COPSE_RINGS_GAIN);
 }
 
-/* The bound's lengths, what crowding there was and is, and noise between equal ones. */
+/* Sets the bound's lengths, what crowding there was and is, and noise between equal ones. */
 static void set_lengths(struct packer *p, int64_t longest, uint32_t noise, uint32_t *state) {
   for (int r = 0; r < p->instance->n_rows; r++) {
     int64_t base =
@@ -601,7 +602,7 @@ static int64_t step_length(const struct packer *p, const struct copse_ring_step 
   return step->exists ? sum : INT64_MAX;
 }
 
-/* The door that is nearest to a GPU: with one of them the search is as much shorter. */
+/* Chooses the door that is nearest to a GPU: with one of them the search is as much shorter. */
 static int choose_door(const struct packer *p) {
   const struct copse_ring_instance *instance = p->instance;
   int64_t least = INT64_MAX;

@@ -74,8 +74,8 @@ static void extend(struct search *s, size_t set) {
   }
 }
 
-/* The first of the set's nodes over which it costs least to go on to `last`; -1: the set is empty.
- */
+/* Returns the first of the set's nodes over which it costs least to go on to `last`; -1: the set
+ * is empty. */
 static int before(const struct search *s, size_t set, int last) {
   int64_t best = NONE;
   int from = -1;
@@ -176,7 +176,7 @@ static copse_status assign(struct search *s, int *next, int64_t *cost, struct co
   return COPSE_OK;
 }
 
-/* What it costs that i and j exchange what comes after them: two cycles become one. */
+/* Returns what it costs that i and j exchange what comes after them: two cycles become one. */
 static int64_t exchange_cost(const struct search *s, const int *next, int i, int j) {
   return arc(s, i, next[j]) + arc(s, j, next[i]) - arc(s, i, next[i]) - arc(s, j, next[j]);
 }
@@ -245,7 +245,7 @@ static void reverse(struct cycle *c, int i, int j) {
   }
 }
 
-/* The best exchange of the segment (i, j] with one behind it; k of 0: none gains. */
+/* Returns the best exchange of the segment (i, j] with one behind it; k of 0: none gains. */
 static int best_swap(const struct cycle *c, int i, int j, int64_t *gain) {
   const struct search *s = c->s;
   int best = 0, head = c->at[i + 1], tail = c->at[j];
@@ -260,7 +260,7 @@ static int best_swap(const struct cycle *c, int i, int j, int64_t *gain) {
   return best;
 }
 
-/* What it gains to go through (i, j] backwards. */
+/* Returns what it gains to go through (i, j] backwards. */
 static int64_t reversal_gain(const struct cycle *c, int i, int j) {
   int64_t way = c->forwards[j] - c->forwards[i + 1], back = c->backwards[j] - c->backwards[i + 1];
   return arc(c->s, c->at[i], c->at[i + 1]) + arc(c->s, c->at[j], node(c, j + 1)) + way - back -
@@ -303,7 +303,7 @@ static void kick(struct cycle *c) {
   if (k + 2 < m) swap_segments(c, k - 1, k, k + 1);
 }
 
-/* The cheapest doors of a first and a last GPU. */
+/* Returns the cheapest doors of a first and a last GPU. */
 static int64_t least_doors(const struct search *s, int first, int last, int doors[2]) {
   const struct copse_ring_instance *instance = s->instance;
   int64_t least = arc(s, s->m - 1, first) + arc(s, last, s->m - 1);
@@ -376,7 +376,7 @@ static copse_status by_assignment(struct search *s, struct copse_err *err) {
 
 /* ---- doors ----------------------------------------------------------------------------------- */
 
-/* The depot's costs over doors first .. last: the cheapest for each GPU. */
+/* Sets the depot's costs over doors first .. last: the cheapest for each GPU. */
 static void set_doors(struct search *s, int first, int last) {
   const struct copse_ring_instance *instance = s->instance;
   size_t m = (size_t)s->m, depot = m - 1;

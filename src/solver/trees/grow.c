@@ -66,8 +66,8 @@ struct grower {
   struct copse_err *err;
 };
 
-/* How much of `want` may cross the link: a cut that the tree is in is entered again only where it
- * can spare that, and as a later resort. */
+/* Returns how much of `want` may cross the link: a cut that the tree is in is entered again only
+ * where it can spare that, and as a later resort. */
 static int64_t spared_by_cuts(const struct grower *g, const struct copse_net_link *link,
                               int64_t want) {
   const struct copse_cuts_of_node *of = &g->cuts.of[link->dst];
@@ -99,7 +99,7 @@ static int collect_path(struct grower *g, int x, int last) {
   }
 }
 
-/* How many of `want` the path can carry; 0 where the rule of cuts forbids it. */
+/* Returns how many of `want` the path can carry; 0 where the rule of cuts forbids it. */
 static int64_t path_amount(const struct grower *g, int n, int64_t want) {
   int end = g->network->links[g->chosen[0]].dst;
   for (int i = 0; i < n && want > 0; i++) {
@@ -113,7 +113,7 @@ static int64_t path_amount(const struct grower *g, int n, int64_t want) {
   return want;
 }
 
-/* How much can leave the cuts that the path enters; -1: it enters none. */
+/* Returns how much can leave the cuts that the path enters; -1: it enters none. */
 static int64_t exits_of_path(const struct grower *g, int n) {
   int end = g->network->links[g->chosen[0]].dst, from = g->network->links[g->chosen[n - 1]].src;
   const struct copse_cuts_of_node *of = &g->cuts.of[end];
@@ -414,7 +414,7 @@ static int64_t add_capped(int64_t a, int64_t b, int64_t most) {
   return copse_add_overflows(a, b, &sum) || sum > most ? most : sum;
 }
 
-/* What can leave each cut, and by how much more than the trees can enter it. */
+/* Measures what can leave each cut, and by how much more than the trees can enter it. */
 static void measure_cuts(struct grower *g, int64_t trees) {
   struct copse_cuts *cuts = &g->cuts;
   for (int c = 0; c < cuts->n; c++) cuts->slack[c] = -trees;
@@ -431,13 +431,13 @@ static void measure_cuts(struct grower *g, int64_t trees) {
   }
 }
 
-/* What a set may let in at most to be entered once. */
+/* Returns what a set may let in at most to be entered once. */
 static int64_t narrow(int64_t trees) {
   int64_t most;
   return copse_mul_overflows(trees, COPSE_SINGLE_NARROW_TIMES, &most) ? INT64_MAX : most;
 }
 
-/* The narrowest link's worth: of a larger family a part would have to wait there. */
+/* Returns the narrowest link's worth: of a larger family a part would have to wait there. */
 static int64_t narrowest_link(const struct copse_network *network, const int64_t *capacities,
                               int64_t most) {
   for (int e = 0; e < network->n_links; e++)
@@ -445,7 +445,7 @@ static int64_t narrowest_link(const struct copse_network *network, const int64_t
   return most;
 }
 
-/* All trees, so many as one family at a time. */
+/* Grows all trees, so many as one family at a time. */
 static copse_status grow_families(struct grower *g, int64_t trees, int64_t at_once, bool *made,
                                   const struct copse_progress *progress) {
   bool stuck = false;
@@ -538,7 +538,7 @@ struct finder {
   struct copse_err *err;
 };
 
-/* All images of the set at level g under the generators from g on. */
+/* Adds all images of the set at level g under the generators from g on. */
 static copse_status add_images(struct finder *f, int g) {
   int *nodes = f->levels + (size_t)g * (size_t)f->network->n_nodes;
   int *next = nodes + f->network->n_nodes;
@@ -553,8 +553,8 @@ static copse_status add_images(struct finder *f, int g) {
   return COPSE_OK;
 }
 
-/* The tight cuts nearest to `sinks` with their images. Those with too many nodes for all images to
- * be listed are left out: the cuts guide, they prove nothing. */
+/* Finds the tight cuts nearest to `sinks` with their images. Those with too many nodes for all
+ * images to be listed are left out: the cuts guide, they prove nothing. */
 static copse_status find_cuts(const struct copse_tree_problem *problem, const int *sinks,
                               int n_sinks, struct copse_cuts *out, struct copse_err *err) {
   const struct copse_network *network = problem->network;
@@ -627,7 +627,7 @@ static copse_status measure_orbits(const struct copse_tree_problem *problem, int
   return COPSE_OK;
 }
 
-/* The first root of every orbit. */
+/* Finds the first root of every orbit. */
 static copse_status find_bases(const struct copse_tree_problem *problem, struct copse_arena *arena,
                                struct copse_orbits *out, struct copse_err *err) {
   const struct copse_network *network = problem->network;
@@ -673,7 +673,7 @@ static copse_status grow_once(struct grower *g, int64_t k, const struct copse_pr
 }
 
 /*
- * The trees; again where they got stuck, with the orbits that ran out first spared more: what
+ * Grows the trees; again where they got stuck, with the orbits that ran out first spared more: what
  * else there is is used before them.
  */
 static copse_status grow_orbits(struct grower *g, int64_t k, const struct copse_progress *progress,

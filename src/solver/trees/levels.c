@@ -309,7 +309,7 @@ static bool uses_all(const struct grower *g, struct user user, const int *full, 
 
 /* ---- searching --------------------------------------------------------------------------- */
 
-/* The way from the node `at` to terminal v, as the search went backwards. */
+/* Collects the way from the node `at` to terminal v, as the search went backwards. */
 static void collect_back(const struct grower *g, struct search *s, int at, int v) {
   int n_links = g->network->n_links, n_nodes = g->network->n_nodes;
   s->n_links = 0;
@@ -398,9 +398,9 @@ static copse_status exchange(struct grower *g, int t, int v, int x, const struct
   return COPSE_OK;
 }
 
-/* The next way, from *i downwards, that may use full orbits with these bits: nearly all that is
- * looked at is turned away here. Each counts against g->allowed; false: no more, or none allowed.
- */
+/* Returns the next way, from *i downwards, that may use full orbits with these bits: nearly all
+ * that is looked at is turned away here. Each counts against g->allowed; false: no more, or none
+ * allowed. */
 static bool next_user(struct grower *g, int orbit, uint64_t bits, int t, size_t *i) {
   const struct user *list = g->users[orbit].list;
   const struct way *ways = g->ways;
@@ -466,7 +466,7 @@ static copse_status attach(struct grower *g, int t, int v, int chain, bool *done
   return COPSE_OK;
 }
 
-/* One more terminal for a tree that is stuck, by at most `chain` exchanges in a row. */
+/* Repairs one more terminal for a tree that is stuck, by at most `chain` exchanges in a row. */
 static copse_status repair(struct grower *g, int t, int chain, bool *repaired) {
   struct tree *tree = &g->trees[t];
   int most = (int)copse_smaller(g->steps, COPSE_LEVELS_REPAIR_STEPS);
@@ -536,7 +536,7 @@ static copse_status make_tree(struct grower *g, int root) {
   return COPSE_OK;
 }
 
-/* How many trees there are; false where they are too many. */
+/* Counts how many trees there are; false where they are too many. */
 static bool count_trees(struct grower *g, int64_t k) {
   int64_t n = 0, more;
   for (int i = 0; i < g->orbits.n_roots; i++)
@@ -586,7 +586,7 @@ static void release(struct grower *g) {
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
-/* All trees in turns, one terminal each, until none finds another. */
+/* Grows all trees in turns, one terminal each, until none finds another. */
 static copse_status grow_all(struct grower *g, const struct copse_progress *progress) {
   int round = 0;
   for (bool grown = true; grown; round++) {

@@ -40,7 +40,7 @@ static copse_status rate_of_cut(const struct copse_network *network, const bool 
   return copse_q_make(leaving, weight, x, err);
 }
 
-/* What enters each node, and the weight of its root. */
+/* Measures what enters each node, and the weight of its root. */
 static copse_status measure_nodes(const struct copse_network *network, int64_t *entering,
                                   int64_t *weight, struct copse_err *err) {
   for (int i = 0; i < network->n_links; i++) {

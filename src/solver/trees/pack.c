@@ -71,7 +71,7 @@ struct packer {
 /* ---- the trees of one root ----------------------------------------------------------------- */
 
 /*
- * What the known cuts leave for x -> y: a cut that the current family is in already must be
+ * Returns what the known cuts leave for x -> y: a cut that the current family is in already must be
  * entered no more, except for what it can spare.
  */
 static int64_t spared_by_cuts(const struct packer *p, int x, int y, int64_t want) {
@@ -150,7 +150,7 @@ static copse_status safe_amount(struct packer *p, int x, const struct link *link
   return COPSE_OK;
 }
 
-/* The auxiliary node through which waiting family `slot` receives what it still needs. */
+/* Returns the auxiliary node through which waiting family `slot` receives what it still needs. */
 static int waiting_node(const struct packer *p, int slot) { return p->hub + 1 + slot; }
 
 /* Ties (sign = 1) or unties (-1) a waiting family to all vertices that it has. */
@@ -298,8 +298,8 @@ static void restart_vertices(struct packer *p) {
 }
 
 /*
- * All trees of one root: the family, then every copy that was split off on the way. p->stuck: one
- * could not be finished by trust.
+ * Packs all trees of one root: the family, then every copy that was split off on the way. p->stuck:
+ * one could not be finished by trust.
  */
 static copse_status pack_root(struct packer *p, const struct copse_net_root *root) {
   int64_t need = root->weight * p->k;
@@ -453,7 +453,7 @@ static copse_status learn_wider(struct packer *p) {
   return raise_needs(p, -p->k);
 }
 
-/* What every known cut can spare, between two roots: links into it less trees into it. */
+/* Measures what every known cut can spare, between two roots: links into it less trees into it. */
 static void measure_cuts(struct packer *p) {
   const struct copse_network *network = p->network;
   int64_t *slack = p->cuts.slack;

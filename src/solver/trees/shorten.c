@@ -113,7 +113,7 @@ static void measure(struct shortener *s, struct tree *tree) {
   }
 }
 
-/* The bits of a way's nodes: two ways without a common one don't meet. */
+/* Returns the bits of a way's nodes: two ways without a common one don't meet. */
 static uint64_t nodes_of(const struct way *way) {
   uint64_t nodes = 0;
   for (int i = 1; i < way->n_path; i++) nodes |= UINT64_C(1) << (way->path[i] & 63);
@@ -193,7 +193,7 @@ static bool hangs_below(const struct tree *tree, int v, int above) {
   return v == above;
 }
 
-/* The first `n_head` nodes of one way, then what follows `at` on another; NULL: no memory. */
+/* Joins the first `n_head` nodes of one way, then what follows `at` on another; NULL: no memory. */
 static int *join(struct shortener *s, const struct way *head, int n_head, const struct way *tail,
                  int at, int *n) {
   int n_tail = tail->n_path - at - 1;
@@ -233,7 +233,7 @@ static bool is_simple(struct shortener *s, const struct way *head, int head_at,
   return simple;
 }
 
-/* Where the way at hand (in s->place) meets another such that both stay simple. */
+/* Finds where the way at hand (in s->place) meets another such that both stay simple. */
 static bool find_meeting(struct shortener *s, struct swap *swap) {
   const struct way *way = &s->trees[swap->tree].ways[swap->vertex];
   const struct way *other = &s->trees[swap->other_tree].ways[swap->other_vertex];
@@ -268,7 +268,7 @@ static bool never_meets(const struct shortener *s, int source, const struct way 
   return true;
 }
 
-/* A swap that gives the vertex a parent of less depth than it has. */
+/* Finds a swap that gives the vertex a parent of less depth than it has. */
 static bool find_swap(struct shortener *s, int index, int vertex, bool uneven, struct swap *swap) {
   const struct tree *tree = &s->trees[index];
   const struct way *way = &tree->ways[vertex];
@@ -318,7 +318,7 @@ static copse_status lift_by_edge(struct shortener *s, int tree, int vertex, bool
 
 /* ---- swaps of branches --------------------------------------------------------------------- */
 
-/* The vertices of a tree that hang below `top`, with it, in s->branch. */
+/* Collects the vertices of a tree that hang below `top`, with it, in s->branch. */
 static void collect_branch(struct shortener *s, const struct tree *tree, int top) {
   s->n_branch = 0;
   for (int o = 0; o < s->n; o++) {
@@ -357,7 +357,7 @@ static void measure_both(struct shortener *s, int tree, int other) {
   measure(s, &s->trees[tree]); /* last, so that it is the sorted one */
 }
 
-/* How many vertices are at least so deep. */
+/* Counts how many vertices are at least so deep. */
 static int count_deep(const struct shortener *s, const struct tree *tree, int depth) {
   int n = 0;
   for (int v = 0; tree->height >= depth && v < s->n; v++) n += tree->depth[v] >= depth;
@@ -426,7 +426,7 @@ static copse_status lift_one(struct shortener *s, int tree, bool *lifted) {
   return COPSE_OK;
 }
 
-/* All trees of one height; whether one of them has become lower. */
+/* Lowers all trees of one height; whether one of them has become lower. */
 static copse_status lower_trees(struct shortener *s, int height, bool *lowered) {
   *lowered = false;
   for (size_t t = 0; t < s->n_trees && s->left > 0; t++) {

@@ -47,7 +47,7 @@ struct copse_paths {
   int *seen_at; /* [n_nodes] position in the path being expanded, -1 elsewhere */
 };
 
-/* The number of the bundle of src -> dst, made empty if it isn't there. */
+/* Gets the number of the bundle of src -> dst, made empty if it isn't there. */
 static copse_status get_bundle(struct copse_paths *paths, int src, int dst, int *bundle,
                                struct copse_err *err) {
   size_t cursor = 0;
@@ -112,7 +112,7 @@ static struct copse_piece take_last(struct copse_pieces *bundle, int64_t most) {
   return taken;
 }
 
-/* The concatenation of two paths; splitting often makes the same one again at once. */
+/* Joins two paths; splitting often makes the same one again at once. */
 static copse_status join(struct copse_paths *paths, int left, int right, int *index,
                          struct copse_err *err) {
   const struct path *last = &paths->paths[paths->n_paths - 1];
@@ -146,7 +146,7 @@ copse_status copse_paths_split(struct copse_paths *paths, int u, int w, int t, i
   return COPSE_OK;
 }
 
-/* The smallest piece that is large enough, else the largest. */
+/* Returns the smallest piece that is large enough, else the largest. */
 static size_t best_piece(const struct copse_pieces *bundle, int64_t amount) {
   size_t best = 0;
   for (size_t i = 1; i < bundle->n; i++) {
@@ -235,7 +235,7 @@ static copse_status fill_edge(struct layer *l, struct copse_packed_edge edge, in
   return COPSE_OK;
 }
 
-/* One tree with the piece that each edge is at. */
+/* Adds one tree with the piece that each edge is at. */
 static copse_status add_tree(struct layer *l, int root, const struct copse_packed_edge *edges,
                              int64_t multiplicity, struct copse_err *err) {
   size_t n = (size_t)l->network->n_terminals - 1;
@@ -332,7 +332,7 @@ static void show_network(const struct copse_tree_problem *problem) {
   copse_arena_free(&scratch);
 }
 
-/* The links between terminals that stand for paths over the relays. */
+/* Shows the links between terminals that stand for paths over the relays. */
 static void show_split(const struct copse_tree_problem *problem, struct copse_flow *flow) {
   const struct copse_network *network = problem->network;
   struct copse_arena scratch = {0};

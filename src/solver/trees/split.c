@@ -82,7 +82,7 @@ static copse_status change(struct splitter *s, const struct step *step, int64_t 
   return COPSE_OK;
 }
 
-/* What the known cuts leave of a step. */
+/* Returns what the known cuts leave of a step. */
 static int64_t spared(const struct splitter *s, const struct step *step) {
   const unsigned char *of_u = copse_cuts_flags(&s->cuts, step->u);
   const unsigned char *of_w = copse_cuts_flags(&s->cuts, step->w);
@@ -94,7 +94,7 @@ static int64_t spared(const struct splitter *s, const struct step *step) {
   return amount > 0 ? amount : 0;
 }
 
-/* A step on trust: proved, then committed, or undone. */
+/* Takes a step on trust: proved, then committed, or undone. */
 static copse_status take(struct splitter *s, struct step step) {
   if (step.amount == 0) return COPSE_OK;
   COPSE_DO(change(s, &step, step.amount));
@@ -210,7 +210,7 @@ static copse_status try_steps(struct splitter *s, size_t from, size_t to) {
 
 /* ---- the guess for one relay --------------------------------------------------------------- */
 
-/* The capacity of the fastest link into relay w or out of it. */
+/* Returns the capacity of the fastest link into relay w or out of it. */
 static int64_t fastest_link(struct splitter *s, int w) {
   int64_t fastest = 0;
   struct copse_flow_neighbours in = copse_flow_entering(s->flow, w);
@@ -344,8 +344,8 @@ static copse_status take_pairs(struct splitter *s, const struct pairs *pairs, in
   return COPSE_OK;
 }
 
-/* The same with one proof for all. Where it holds, each alone would have been safe, for splitting
- * never widens a cut; else nothing is changed. */
+/* Tries the same with one proof for all. Where it holds, each alone would have been safe, for
+ * splitting never widens a cut; else nothing is changed. */
 static copse_status try_pairs(struct splitter *s, const struct pairs *pairs, int from, int to,
                               bool *served) {
   *served = true;
@@ -356,8 +356,8 @@ static copse_status try_pairs(struct splitter *s, const struct pairs *pairs, int
   return undo(s, 0);
 }
 
-/* The pairwise rule on whatever the guess left of relay w; pairs u = t only when nothing else goes.
- * All of it: what the network carried it carries without w. */
+/* Applies the pairwise rule to whatever the guess left of relay w; pairs u = t only when nothing
+ * else goes. All of it: what the network carried it carries without w. */
 static copse_status split_pairwise(struct splitter *s, int w) {
   struct pairs pairs = list_pairs(s, w);
   for (int at = 0, many = s->many_pairs ? COPSE_SPLIT_PAIRS_AT_ONCE : 1; at < pairs.n;) {
@@ -381,7 +381,7 @@ static copse_status split_pairwise(struct splitter *s, int w) {
 
 COPSE_ORDER(compare_int, int, COPSE_COMPARE(*a, *b))
 
-/* The distinct neighbours of w, in or out, sorted; in s->members. */
+/* Collects the distinct neighbours of w, in or out, sorted; in s->members. */
 static int collect_neighbours(struct splitter *s, int w) {
   int n = copy_neighbours(copse_flow_entering(s->flow, w), s->members);
   struct copse_flow_neighbours leaving = copse_flow_leaving(s->flow, w);
@@ -391,7 +391,7 @@ static int collect_neighbours(struct splitter *s, int w) {
   return n;
 }
 
-/* The most that is left for u -> w -> t, by trust. */
+/* Takes the most that is left for u -> w -> t, by trust. */
 static copse_status take_all(struct splitter *s, int u, int w, int t) {
   int64_t in = copse_flow_capacity(s->flow, u, w), out = copse_flow_capacity(s->flow, w, t);
   return take(s, (struct step){u, w, t, copse_smaller(in, out)});
@@ -429,7 +429,7 @@ static copse_status contract_chains(struct splitter *s) {
   return COPSE_OK;
 }
 
-/* The guess as far as the known cuts allow, then any pairs; unproved. */
+/* Takes the guess as far as the known cuts allow, then any pairs; unproved. */
 static copse_status take_within_cuts(struct splitter *s, int w) {
   for (size_t i = 0; i < s->n_steps; i++) {
     struct step step = s->steps[i];
@@ -460,7 +460,7 @@ static copse_status learn_tight(struct splitter *s) {
 }
 
 /*
- * The whole relay at once within the known cuts, proved; again with the cuts that the proof
+ * Splits the whole relay at once within the known cuts, proved; again with the cuts that the proof
  * found broken. Leaves the relay as it was where that does not get there.
  */
 static copse_status split_by_cuts(struct splitter *s, int w, bool *done) {
@@ -545,7 +545,7 @@ static void release(struct splitter *s) {
   copse_arena_free(&s->arena);
 }
 
-/* A relay by its guess, or within the known cuts; unproved. */
+/* Takes a relay by its guess, or within the known cuts; unproved. */
 static copse_status take_relay(struct splitter *s, int w, bool within_cuts) {
   int n = collect_neighbours(s, w);
   if (n <= 2) return contract(s, w, n);
@@ -555,7 +555,7 @@ static copse_status take_relay(struct splitter *s, int w, bool within_cuts) {
   return COPSE_OK;
 }
 
-/* All relays by their guesses and one proof for all; or nothing is changed. */
+/* Splits all relays by their guesses and one proof for all; or nothing is changed. */
 static copse_status split_all(struct splitter *s) {
   bool complete = true, served = false;
   for (int w; complete && (w = slowest_relay(s)) >= 0;) {

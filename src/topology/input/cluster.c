@@ -281,7 +281,7 @@ struct reader {
 
 /* ---- files that a document names ------------------------------------------------------------ */
 
-/* A path, relative to the document; "-" is a file of that name. */
+/* Reads a path, relative to the document; "-" is a file of that name. */
 static copse_status read_path(struct reader *r, const cJSON *object, const char *key,
                               const char **out) {
   COPSE_AT_END(copse_free_at) char *path = NULL;

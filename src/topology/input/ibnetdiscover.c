@@ -59,7 +59,7 @@ static bool lane_rate(const char *name, struct copse_q *out) {
   return false;
 }
 
-/* The last "4xHDR" of the line. */
+/* Reads the last "4xHDR" of the line. */
 static copse_status read_speed(const struct reader *r, char *comment, struct copse_q *out) {
   char *save = NULL;
   for (char *p = strtok_r(comment, " \t", &save); p; p = strtok_r(NULL, " \t", &save)) {

@@ -137,7 +137,7 @@ static copse_status read_link(struct reader *r, const cJSON *item, const cJSON *
   return read_guess(r, item, src, dst, duplex);
 }
 
-/* What hardware takes from gpu to gpu. The builder checks it when all links are there. */
+/* Reads what hardware takes from gpu to gpu. The builder checks it when all links are there. */
 static copse_status read_route(struct reader *r, const cJSON *item, const cJSON *parent) {
   static const struct copse_json_key keys[] = {
       {"path", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
@@ -290,7 +290,7 @@ copse_status copse_read_topology_json(const struct copse_input *in, struct copse
 /* Decimals of up to this many places are written as numbers, other fractions as "p/q". */
 #define MAX_PLACES 9
 
-/* The decimal places of q exactly, or -1 where more than MAX_PLACES would be needed. */
+/* Returns the decimal places of q exactly, or -1 where more than MAX_PLACES would be needed. */
 static int decimal_places(struct copse_q q, int64_t *scale) {
   *scale = 1;
   for (int places = 0; places <= MAX_PLACES; places++, *scale *= 10)
@@ -341,7 +341,7 @@ static void add_link(struct copse_text *text, const struct copse_topology *topol
   copse_text_add(text, "}");
 }
 
-/* The other direction of a link if it is just like it, else -1. */
+/* Returns the other direction of a link if it is just like it, else -1. */
 static int equal_reverse(const struct copse_topology *topology, int i) {
   const struct copse_link *link = &topology->links[i];
   int reverse = copse_topology_find_link(topology, link->dst, link->src);

@@ -152,7 +152,7 @@ bool copse_link_mode_from_name(const char *name, enum copse_link_mode *out) {
   return mode >= 0;
 }
 
-/* The first byte after blanks and a byte order mark, or 0. */
+/* Returns the first byte after blanks and a byte order mark, or 0. */
 static char first_byte(const char *data, size_t size) {
   size_t at = size >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a BOM */
   while (at < size && data[at] != '\0' && strchr(" \t\r\n", data[at])) at++;

@@ -93,7 +93,7 @@ static copse_status make_matrix(struct reader *r, int n) {
   return COPSE_OK;
 }
 
-/* How many links a device has; *widest gets its cell with the most. */
+/* Counts how many links a device has; *widest gets its cell with the most. */
 static int count_row(const struct matrix *m, int i, const struct cell **widest) {
   int sum = 0;
   *widest = cell(m, i, 0);
@@ -104,7 +104,7 @@ static int count_row(const struct matrix *m, int i, const struct cell **widest) 
   return sum;
 }
 
-/* The most links of a GPU in sum, and the most of a pair. */
+/* Counts the most links of a GPU in sum, and the most of a pair. */
 static void count_links(const struct matrix *m, int *sum, int *pair) {
   const struct cell *widest;
   *sum = *pair = 0;
@@ -211,7 +211,7 @@ static copse_status read_header(struct reader *r, int n_words) {
   return COPSE_OK;
 }
 
-/* The NUMA column if it is set, else the CPUs; equal texts are the same place. */
+/* Reads the NUMA column if it is set, else the CPUs; equal texts are the same place. */
 static copse_status read_affinity(struct reader *r, int row, int n_words) {
   int at = r->matrix.n + 1;
   const char *text = at < n_words ? r->words[at] : NULL;
@@ -435,7 +435,7 @@ static int least_weight(const struct reader *r) {
   return least;
 }
 
-/* How many links join a pair; one where the file doesn't tell. */
+/* Returns how many links join a pair; one where the file doesn't tell. */
 static int links_of(const struct reader *r, const struct cell *pair, int direct) {
   if (!pair->xgmi) return 0;
   if (!r->seen[TABLE_BANDWIDTH]) return !r->seen[TABLE_WEIGHT] || pair->weight == direct;

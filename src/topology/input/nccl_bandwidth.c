@@ -35,7 +35,7 @@ struct copse_q copse_nccl_xgmi(const char *gcn) {
 }
 
 /*
- * The decimal that `text` begins with, in units of 1/1000; -1 for none. "16", "16.0 GT/s"
+ * Returns the decimal that `text` begins with, in units of 1/1000; -1 for none. "16", "16.0 GT/s"
  * and "16.0 GT/s PCIe" are the same speed; kernels have written all of them.
  */
 static int64_t leading_thousandths(const char *text) {

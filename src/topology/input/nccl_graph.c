@@ -487,7 +487,7 @@ static bool read_entry(const struct copse_scan *text, struct entry *e, int *plus
   return true;
 }
 
-/* The entry above that a line at this column is a child of, or -1. */
+/* Returns the entry above that a line at this column is a child of, or -1. */
 static int parent_of(const struct tree *t, int plus) {
   for (int i = t->n - 1; i >= 0; i--)
     if (t->entries[i].column == plus &&
@@ -498,7 +498,7 @@ static int parent_of(const struct tree *t, int plus) {
   return -1;
 }
 
-/* The tree below a line, as its thread says it; *whole: it ends. */
+/* Reads the tree below a line, as its thread says it; *whole: it ends. */
 static copse_status read_tree(struct tree *t, const struct line *first, struct copse_scan rest,
                               long number, bool *whole) {
   struct copse_scan next;
@@ -639,7 +639,7 @@ static copse_status make_graph(struct tree *t) {
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-/* The first whole tree. */
+/* Reads the first whole tree. */
 static copse_status read_log(struct tree *t) {
   struct copse_scan text = {t->in->data, t->in->data + t->in->size}, next;
   struct line l;

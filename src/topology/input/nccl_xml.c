@@ -115,7 +115,7 @@ static bool parse_bus_id(const char *text, uint64_t *bus) {
   return digits > 0;
 }
 
-/* A <pci>'s own bus id, lower-cased into the graph's arena. */
+/* Reads a <pci>'s own bus id, lower-cased into the graph's arena. */
 static copse_status read_bus_id(struct reader *r, const xmlNode *pci, const char **text,
                                 uint64_t *bus) {
   const char *raw = copse_xml_attribute(pci, "busid");
@@ -142,7 +142,7 @@ static copse_status add_node(struct reader *r, const xmlNode *element,
   return copse_nccl_add_node(r->graph, kind, host, id, copse_xml_line(element), index, r->err);
 }
 
-/* A GPU or NIC: another device of the same host with its bus id is an error. */
+/* Adds a GPU or NIC: another device of the same host with its bus id is an error. */
 static copse_status add_device(struct reader *r, const xmlNode *pci, enum copse_nccl_node_kind kind,
                                int host, int *index) {
   const char *text = NULL;
@@ -164,7 +164,7 @@ static copse_status add_duplex(struct reader *r, const xmlNode *element,
   return copse_nccl_add_duplex(r->graph, kind, a, b, bandwidth, line, r->err);
 }
 
-/* The profile's rate, or the nominal one. */
+/* Returns the profile's rate, or the nominal one. */
 static struct copse_q rate(const struct reader *r, enum copse_rate which, struct copse_q nominal) {
   return copse_profile_rate(r->options->profile, which, nominal);
 }
@@ -193,9 +193,9 @@ static copse_status join_parent(struct reader *r, const xmlNode *pci, int node, 
   return COPSE_OK;
 }
 
-/* What NCCL knows a GPU or a port by: its number in its host's system, the generation, and whether
- * it has GPUDirect RDMA (where nothing is said NCCL asks the machine). A garbled attribute is none.
- */
+/* Reads what NCCL knows a GPU or a port by: its number in its host's system, the generation, and
+ * whether it has GPUDirect RDMA (where nothing is said NCCL asks the machine). A garbled attribute
+ * is none. */
 static void read_names(struct reader *r, const xmlNode *element, int node) {
   const struct copse_xml_int dev = {"dev", -1, 0, INT32_MAX}, sm = {"sm", 0, 0, 1 << 20};
   const struct copse_xml_int gdr = {"gdr", 1, INT32_MIN, INT32_MAX};
@@ -249,7 +249,7 @@ static copse_status read_pci_nic(struct reader *r, const xmlNode *pci, const str
   return COPSE_OK;
 }
 
-/* A virtual NIC, or one whose PCI device the host doesn't show. */
+/* Reads a virtual NIC, or one whose PCI device the host doesn't show. */
 static copse_status read_cpu_nic(struct reader *r, const xmlNode *element,
                                  const struct cpu_element *cpu) {
   int host = r->graph->nodes[cpu->node].host, nic = -1;
@@ -427,7 +427,7 @@ static void note_sockets(struct reader *r, const struct cpu_element *cpu, struct
                     COPSE_Q_STRING(old), COPSE_Q_STRING(new));
 }
 
-/* Every CPU to every other one of its host, each direction as its source's kind has it. */
+/* Joins every CPU to every other one of its host, each direction as its source's kind has it. */
 static copse_status join_cpus(struct reader *r) {
   bool noted = false;
   for (int a = 0; a < r->n_cpus; a++) {
@@ -450,7 +450,7 @@ static copse_status join_cpus(struct reader *r) {
 
 /* ---- links of GPUs: NVLink, xGMI and C2C --------------------------------------------------- */
 
-/* The GPU with this bus id, in the same host if there is one; -1 if none. */
+/* Finds the GPU with this bus id, in the same host if there is one; -1 if none. */
 static int find_target(const struct reader *r, const char *target, int host) {
   uint64_t bus;
   size_t cursor = 0;
@@ -475,7 +475,7 @@ static copse_status find_nvswitch(struct reader *r, const xmlNode *element, int 
   return COPSE_OK;
 }
 
-/* All links of one element together, by the GPU's generation. */
+/* Reads all links of one element together, by the GPU's generation. */
 static copse_status read_link_bandwidth(struct reader *r, const xmlNode *element,
                                         struct copse_q *out) {
   const struct copse_xml_int count_attribute = {"count", 0, 1, 1 << 20};
@@ -541,7 +541,7 @@ static copse_status read_c2c(struct reader *r, const xmlNode *element,
   return add_duplex(r, element, COPSE_NCCL_PCI, gpu->node, gpu->cpu_node, bandwidth);
 }
 
-/* The links of all GPUs that were found: NVLink, xGMI and C2C. */
+/* Reads the links of all GPUs that were found: NVLink, xGMI and C2C. */
 static copse_status read_links(struct reader *r) {
   for (int i = 0; i < r->n_gpus; i++) {
     const struct gpu_element gpu = r->gpus[i];
@@ -576,7 +576,7 @@ static copse_status add_switches(struct reader *r) {
                        "leave --nvlink-switch out");
 }
 
-/* One remark of a kind for the file. */
+/* Says one remark of a kind for the file. */
 static void say(struct reader *r, const struct remark *remark, const char *key, const char *what) {
   char more[40] = "";
   const char *value = remark->n > 0 ? copse_xml_attribute(remark->first, key) : NULL;

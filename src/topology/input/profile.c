@@ -598,7 +598,7 @@ static copse_status measure(const struct copse_nvbandwidth *report, const struct
   return COPSE_OK;
 }
 
-/* A link's bandwidth as measured; num <= 0: it isn't. */
+/* Returns a link's bandwidth as measured; num <= 0: it isn't. */
 static struct copse_q measured_bandwidth(const struct measured *m, const struct copse_topology *t,
                                          const struct copse_link *link) {
   int src = m->device[link->src], dst = m->device[link->dst];
@@ -647,7 +647,7 @@ static bool matches(const struct rule *rule, const struct copse_node *src,
          fits(rule->dst, rule->dst_type, src);
 }
 
-/* The last rule that matches, or -1. */
+/* Finds the last rule that matches, or -1. */
 static int find_rule(const struct copse_profile *profile, const struct copse_topology *t,
                      const struct copse_link *link) {
   for (int i = profile->n_rules - 1; i >= 0; i--)

@@ -69,7 +69,7 @@ static void step_walk(struct searcher *s) {
   s->looks += r->first_arc[v + 1] - r->first_arc[v];
 }
 
-/* All nodes that can be reached, nearest first, in s->queue; returns how many. */
+/* Walks all nodes that can be reached, nearest first, in s->queue; returns how many. */
 static int walk(struct searcher *s, int from) {
   start_walk(s, from);
   while (!copse_queue_is_empty(&s->queue)) step_walk(s);
@@ -94,7 +94,7 @@ static bool is_open(const struct searcher *s, int v, int u) {
   return copse_refinement_may_go(s->refinement, v, u) && s->visited[visit_key(s, u)] != s->n_cycles;
 }
 
-/* The nearest open node after leaving out `skip` of them; -1: none. */
+/* Finds the nearest open node after leaving out `skip` of them; -1: none. */
 static int find_nearest(struct searcher *s, int v, int skip) {
   const struct copse_partition *cells = &s->refinement->cells;
   int64_t until = s->looks + MOST_LOOKED_AT;
@@ -112,8 +112,8 @@ static int find_nearest(struct searcher *s, int v, int skip) {
   return -1;
 }
 
-/* The image of v, which is the `length`-th node of the cycle from `start` on; -1: none. An order of
- * 0 is not fixed yet. */
+/* Chooses the image of v, which is the `length`-th node of the cycle from `start` on; -1: none. An
+ * order of 0 is not fixed yet. */
 static int choose(struct searcher *s, int v, int start, int length, int order) {
   int only = copse_refinement_image(s->refinement, v);
   bool may_close = copse_refinement_may_go(s->refinement, v, start);
@@ -327,7 +327,7 @@ static copse_status try_generator(struct searcher *s, int from, int to, bool *fo
   return *found ? take_generator(s, order, found) : COPSE_OK;
 }
 
-/* One first image, with all ways of going on from there. */
+/* Tries one first image, with all ways of going on from there. */
 static copse_status try_all_ways(struct searcher *s, int from, int to, try_function *try,
                                  bool *found) {
   bool more = true;
@@ -344,8 +344,8 @@ static copse_status try_all_ways(struct searcher *s, int from, int to, try_funct
   return COPSE_OK;
 }
 
-/* One rank of every kind that `first` may go to, the nearest first; returns how many. A kind is
- * a cell of what leaves `first` in place: all of it is alike for a first image. */
+/* Lists one rank of every kind that `first` may go to, the nearest first; returns how many. A kind
+ * is a cell of what leaves `first` in place: all of it is alike for a first image. */
 static int list_kinds(struct searcher *s, int *kinds) {
   const struct copse_partition *cells = &s->refinement->cells;
   int n_kinds = 0;

@@ -323,7 +323,7 @@ static void hit(struct copse_refinement *r, int vertex, uint64_t colour, int *n_
   r->hits[r->hit_of[vertex]].sum += colour;
 }
 
-/* What each vertex sees of the splitter. */
+/* Collects what each vertex sees of the splitter. */
 static int collect_hits(struct copse_refinement *r, int splitter) {
   const struct copse_partition *c = &r->cells;
   int n_hits = 0;
@@ -343,8 +343,8 @@ static int collect_hits(struct copse_refinement *r, int splitter) {
 
 COPSE_ORDER(compare_hits, struct copse_refinement_hit, COPSE_UP(sum) ?: COPSE_UP(vertex))
 
-/* The hits by cell in r->sorted, cells in r->hit_cells, how many each in r->cell_hits; returns how
- * many cells. */
+/* Sorts the hits by cell in r->sorted, cells in r->hit_cells, how many each in r->cell_hits;
+ * returns how many cells. */
 static int sort_by_cell(struct copse_refinement *r, int n) {
   const int *cell = r->cells.cell;
   int n_cells = 0, next = 0;
@@ -537,7 +537,7 @@ static bool settle(struct finder *f, int node, int turn) {
          copse_refinement_pair(f->refinement, node, choose(f, node, turn));
 }
 
-/* An image of all nodes that takes one to the other, if refinement finds one. */
+/* Finds an image of all nodes that takes one to the other, if refinement finds one. */
 static bool match(struct finder *f, int from, int to, int *image) {
   const struct copse_topology *t = f->topology;
   int turn = t->nodes[to].rank - t->nodes[from].rank; /* 0 of relays */

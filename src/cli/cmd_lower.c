@@ -90,7 +90,8 @@ static copse_status load_topology(struct copse_cli_work *w) {
   return COPSE_OK;
 }
 
-/* A plan names ranks, not links: what the fabric's own routes make of it. */
+/* Notes by how much a plan loads links more than its schedule: it names ranks, and its messages
+ * take the fabric's own routes. */
 static copse_status note_detour(const struct options *o, struct copse_cli_work *w) {
   struct copse_prediction *it = &w->columns[0];
   struct copse_foreign what = {0};
@@ -187,7 +188,7 @@ static void end_fitting(struct fitting *it) {
   free(it->text);
 }
 
-/* Nothing more once there is one that is as fast as any. */
+/* Whether the search goes on: until a program is as fast as any can be. */
 static bool wants_more(void *context, const char *name) {
   const struct fitting *it = context;
   (void)name;
@@ -195,7 +196,7 @@ static bool wants_more(void *context, const char *name) {
   return !it->text || it->cost > copse_q_to_double(it->first->time_per_GB) * (1 + enough);
 }
 
-/* As many workers as there can be; 0: nobody asked for fewer. */
+/* Returns how many workers there may be at most, where the options ask for fewer; else 0. */
 static int limited_workers(const struct copse_msccl_options *o) {
   int most = copse_msccl_default_blocks(o);
   return o->max_blocks > 0 && o->max_blocks < most ? most : 0;
@@ -304,7 +305,7 @@ static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
   return try_thin(it, w->topology, &w->err);
 }
 
-/* Why there is none, and what to do. */
+/* Says why there is no program, and what to do. */
 static copse_status refuse(struct copse_cli_work *w, struct fitting *it, const char *why) {
   const char *name = it->is_its    ? ""
                      : w->topology ? "; or name with -t the topology that it was made for, not "
@@ -352,7 +353,7 @@ static double slower_percent(double time, const struct copse_schedule *s) {
   return given > 0 ? 100 * (time / given - 1) : 0;
 }
 
-/* That another schedule is written, why, and what it costs. */
+/* Notes that another schedule is written, why, and what it costs. */
 static void note_other(const struct copse_schedule *s, const struct fitting *it,
                        const struct copse_err *misfit) {
   double more = slower_percent(it->cost, s);

@@ -306,7 +306,7 @@ static int sizes_of(const struct copse_candidate_range *range, double bytes[MOST
   return n;
 }
 
-/* Of the plans of before the one for so many bytes, as a candidate of the healthy topology; -1. */
+/* Returns the earlier plan for so many bytes, as a candidate of the healthy topology; -1: none. */
 static int served_before(const struct job *j, double bytes) {
   for (int i = 0; i < j->n_before; i++)
     if (bytes >= (double)j->before[i]->header.min_bytes &&
@@ -511,7 +511,7 @@ static copse_status find_healthy(struct job *j, const struct copse_solve_options
                                  j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err);
 }
 
-/* There is reason to keep only what some rank has a part of. */
+/* Sets it->kept where some rank has its part of the plan already. */
 static copse_status find_kept(struct job *j, struct copse_candidate *it) {
   struct old_plan plan;
   uint32_t same;

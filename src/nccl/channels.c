@@ -239,8 +239,8 @@ static copse_status make_moves(struct maker *m, struct copse_ring_step *steps,
   return COPSE_OK;
 }
 
-/* Between a NIC and the GPUs of another tray of an NVLink domain NCCL has no way, not over a GPU
- * either. */
+/* Whether NCCL has a way between GPU i and port p: not where they are in different trays of an
+ * NVLink domain. */
 static bool can_enter(const struct maker *m, int i, int p) {
   return copse_nccl_dev_system(m->machine->devs[m->ranks[i]]) ==
          copse_nccl_dev_system(m->ports[p].dev);
@@ -322,7 +322,7 @@ static copse_status make_ring_doors(struct maker *m, struct copse_ring_step *ent
   return COPSE_OK;
 }
 
-/* Parts become whole numbers; of the steps in the order in which they were made. */
+/* Makes whole numbers of the steps' parts, in the order in which the steps were made. */
 static copse_status fill_steps(struct maker *m, struct copse_ring_step *steps, int n, size_t *at,
                                struct copse_ring_load *loads, struct copse_err *err) {
   for (int i = 0; i < n; i++) {

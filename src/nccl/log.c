@@ -162,8 +162,8 @@ static int first_of_pid(const struct copse_log_reader *r, int64_t pid) {
   return copse_index_map_next(&r->pid_map, (uint64_t)pid, &cursor);
 }
 
-/* The rest of a line that another process's line was written into stands before its host's name:
- * a known process whose name this one ends with is the writer. */
+/* Finds the writer by the end of its name: where another process's line was written into a line,
+ * the rest of that line stands before the host's name. */
 static int find_process(const struct copse_log_reader *r, const char *host, int64_t pid,
                         bool glued) {
   size_t cursor = 0, n = strlen(host);

@@ -228,7 +228,7 @@ static copse_status serve(struct copse_exchange_search *s, const struct copse_gr
   return copse_sim_queue_push(&s->queue, then, key | ARRIVED, s->err);
 }
 
-/* Whoever waits for nobody asks. */
+/* Starts all transfers that wait for none. */
 static copse_status begin(struct copse_exchange_search *s) {
   for (int f = 0; f < s->n_trees * s->n_images; f++) {
     const struct copse_grown_tree *t = &s->trees[s->base_at[f]];
@@ -271,7 +271,7 @@ static copse_status simulate(struct copse_exchange_search *s, double most) {
 /* ---- moves ----------------------------------------------------------------------------------- */
 
 struct move {
-  int tree, rank, other; /* rank < 0: trees `tree` and `other` change places */
+  int tree, rank, other; /* rank < 0: the trees `tree` and `other` change places */
   int parent;            /* the hop that was */
 };
 

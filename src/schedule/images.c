@@ -70,7 +70,7 @@ int copse_image_back(const struct copse_images *images, const struct copse_image
 
 /* ---- a base tree --------------------------------------------------------------------------- */
 
-/* Who hangs where, and how deep: edges come from the root outwards. */
+/* Sets each rank's parent and depth. Edges come from the root outwards. */
 static void hang(const struct copse_schedule_tree *tree, struct copse_base_tree *out) {
   bool reduce = tree->phase == COPSE_PHASE_REDUCE;
   for (int v = 0; v < out->n; v++) out->edge[v] = out->up[v] = -1;
@@ -315,7 +315,7 @@ struct expansion {
   struct copse_err *err;
 };
 
-/* Nobody has the memory for more at the sizes of today; and it is better said than tried. */
+/* Images that take more are refused before they are listed: few machines have the memory. */
 #define MOST_BYTES ((int64_t)8 << 30)
 
 static copse_status map_nodes(struct expansion *x, const int *nodes, int n, const int **out) {

@@ -243,7 +243,7 @@ static copse_status check_climb(struct checking *k, int t, const int *ranks, int
   return COPSE_OK;
 }
 
-/* Its ranks, which end with a tree, and its loads. */
+/* Checks a change: its ranks, which end with a tree, and its loads. */
 static copse_status check_change(struct checking *k, const struct copse_schedule_change *change) {
   const struct copse_schedule_tree *tree = &k->s->trees[change->tree];
   bool reduce = tree->phase == COPSE_PHASE_REDUCE;
@@ -272,8 +272,8 @@ static copse_status check_change(struct checking *k, const struct copse_schedule
   return check_climb(k, change->tree, ranks, change->n_edges);
 }
 
-/* Nothing hangs on an absent rank of the image at hand but what the last change has moved;
- * `changed` false: nothing at all. */
+/* Checks that nothing hangs on an absent rank of the image at hand but what the last change has
+ * moved; `changed` false: nothing at all. */
 static copse_status check_absent(struct checking *k, int t, bool changed) {
   for (int a = k->s->n_ranks; a < k->n; a++) {
     int gone = rank_image(k, a, true);
@@ -348,7 +348,7 @@ static copse_status prepare(struct checking *k) {
   return list_hops(k);
 }
 
-/* What crosses links goes to the checker; nothing crosses anything else. */
+/* Hands the loads of links to the checker, and refutes loads of hops that are no link. */
 static copse_status hand_over(struct checking *k) {
   for (size_t h = 0; h < k->n_hops; h++) {
     int src = k->c->node_of[k->hops[h][0]], dst = k->c->node_of[k->hops[h][1]];

@@ -215,7 +215,7 @@ static void measure_cells(struct placing *p) {
 
 static int rows_of(int n, int columns) { return (n + columns - 1) / columns; }
 
-/* How far from what is wished for. */
+/* Returns how far a layout is from the wished aspect. */
 static double cost(const struct placing *p, int above, int columns) {
   int rows = rows_of(above, columns) + rows_of(p->w->n_parts - above, columns);
   double width = columns * (p->cell_width + GAP);
@@ -342,7 +342,7 @@ static int count_rows(const struct placing *p) {
   return n;
 }
 
-/* A row must have room for its boxes. */
+/* Widens the picture until each row has room for its boxes. */
 static void widen_for_rows(struct placing *p, int n_rows) {
   for (int row = 0; row < n_rows; row++) {
     double need = 0;

@@ -30,7 +30,7 @@ const char *copse_draw_quantity(struct copse_q q, const char *unit,
 /* ---- what has a place --------------------------------------------------------------------------
  */
 
-/* The arrangement may be of the healthy topology. */
+/* Returns a node's place in the arrangement, which may be of the healthy topology. */
 static int place_of_node(const struct copse_drawing *d, int v) {
   const struct copse_topology *healthy = d->arrangement->topology;
   return healthy == d->topology ? v : copse_topology_find(healthy, d->topology->nodes[v].id);

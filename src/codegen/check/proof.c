@@ -209,7 +209,7 @@ static copse_status refute_operand(struct proof *p, uint32_t worker,
   return refute(p, worker, text);
 }
 
-/* Of a worker's reads the last stands for all. */
+/* Notes a read. Of a worker's reads the last one is kept. */
 static copse_status add_read(struct proof *p, struct copse_cell *cell, struct copse_event now) {
   cell->reads++;
   if (cell->reader.time == 0 || cell->reader.worker == now.worker) {
@@ -270,7 +270,7 @@ static copse_status write_packets(struct proof *p, uint32_t worker, struct copse
   return COPSE_OK;
 }
 
-/* Whether all that used the cell before is done. A value that the rank's input went into comes
+/* Whether all earlier uses of the cell are over. A value that the rank's input went into comes
  * after the reading of that input, if there was but one; so does the writing of the value over it.
  */
 static bool is_free(struct proof *p, uint32_t worker, const struct copse_plan_operand *o,
@@ -391,8 +391,7 @@ static copse_status do_op(struct proof *p, uint32_t worker, bool *blocked) {
   return COPSE_OK;
 }
 
-/* Memory is what a proof of many ranks waits for: fetches what an operation that comes soon
- * touches. */
+/* Prefetches what a coming operation touches: a proof of many ranks waits for memory. */
 static void expect_op(struct proof *p, uint32_t index) {
   const struct copse_plan_op *op = &p->plan->ops[index];
   if (op->kind != COPSE_OP_MOVE) {
@@ -465,7 +464,8 @@ static copse_status check_settled(struct proof *p, struct copse_event access, ui
                        p->chunks);
 }
 
-/* At the end of a chunk. Whoever knows of a worker's last write knows of those before. */
+/* Notes writes at the end of a chunk. Who is notified of a worker's last write is notified of
+ * those before. */
 static copse_status note_writes(struct proof *p) {
   for (uint32_t i = 0; i < p->memory->n_places; i++) {
     struct copse_event now = p->memory->cells[i].writer, *last = &p->memory->unsettled[i];
@@ -604,9 +604,9 @@ static copse_status refuse_ahead(const struct proof *p, uint32_t c, uint32_t chu
       p->chunks, chunk);
 }
 
-/* Where nobody can go on: a wait for a signal of a later chunk, or a ring of waits. The j-th wait
- * on a channel takes the j-th signal, so up to the end of every chunk there must be at least as
- * many signals as waits. Complexity O(chunks * operations). */
+/* Refutes a plan whose workers all wait: for a signal of a later chunk, or a ring of waits. The
+ * j-th wait on a channel takes the j-th signal, so up to the end of every chunk there must be at
+ * least as many signals as waits. Complexity O(chunks * operations). */
 static copse_status refute_stall(struct proof *p) {
   const struct copse_plan *plan = p->plan;
   size_t n = plan->header.n_channels;

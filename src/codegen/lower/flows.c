@@ -71,7 +71,7 @@ static copse_status make_extents(struct lowering *l) {
 
 /* ---- roles and workers ------------------------------------------------------------------- */
 
-/* At a path's end a role only waits; but packets have to be unpacked. */
+/* Whether a role moves data: at a path's end it only waits, unless there are packets to unpack. */
 static bool moves(const struct lowering *l, const struct copse_role *role) {
   int n = unit_of(l, role)->n_path;
   return n == 1 || role->phase + 1 < n || l->b->options.low_latency;

@@ -130,7 +130,8 @@ bool copse_schedule_is_group(const struct copse_schedule *s) {
   return group;
 }
 
-/* Every send of a plan goes to one receiver, and every sum is made at a rank. */
+/* Refuses schedules whose switches copy or add: a plan's send goes to one receiver, and sums are
+ * made at ranks. */
 static copse_status refuse(const struct copse_schedule *s, struct copse_err *err) {
   if (s->n_copying + s->n_adding == 0) return COPSE_OK;
   return copse_fail(
@@ -166,7 +167,8 @@ static copse_status make_stage_units(struct maker *m) {
   return COPSE_OK;
 }
 
-/* Every unit ends with a tree, so there are no more of them. */
+/* Makes a unit for each stretch that has one tree of each kind. There are at most as many as
+ * trees, since each ends with one. */
 static copse_status make_tree_units(struct maker *m) {
   const struct copse_schedule *s = m->schedule;
   size_t n_trees = (size_t)s->n_trees;

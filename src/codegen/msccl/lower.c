@@ -41,7 +41,7 @@ static bool over(struct copse_msccl_misfit *m, const char *what, int rank, int n
   return true;
 }
 
-/* What a program is not ended for while it grows. */
+/* Whether the program still fits, by the limits that are checked while it grows. */
 static bool fits(const struct copse_msccl_program *p, struct copse_msccl_misfit *m) {
   for (int r = 0; r < p->n_ranks; r++) {
     int steps = 0;

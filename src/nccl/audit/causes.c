@@ -102,8 +102,8 @@ static copse_status find_last_resort(struct causes *c) {
       c->err);
 }
 
-/* Speeds come in steps; what is stated goes into NCCL's choice of algorithms, not into the data's
- * pace. */
+/* Finds a stated speed below what the links allow. Speeds come in steps; the stated one steers
+ * NCCL's choice of algorithms, not the data's pace. */
 static copse_status find_stated_below(struct causes *c) {
   const struct copse_nccl_graph_search *g =
       copse_nccl_graph(c->in->judge->graphs, c->row->algorithm);
@@ -182,7 +182,7 @@ static copse_status find_better_rings(struct causes *c, const struct reach *r) {
       say(c, "%s: a graph file (NCCL_GRAPH_FILE) with those", c->in->tune), c->err);
 }
 
-/* Beside the trees that NCCL takes. */
+/* Finds chains that are faster than the trees that NCCL takes. */
 static copse_status find_better_chains(struct causes *c, const struct reach *r) {
   const struct copse_nccl_optimum *o = &c->in->best->chain;
   double bound = copse_q_to_double(o->bound) *

@@ -27,7 +27,7 @@ struct copse_exec {
   struct gpu_rank *ranks;              /* [n_ranks] on GPUs */
 };
 
-/* *out may be half made where this fails. */
+/* Opens the backend. *out may be half made on failure. */
 static copse_status open_backend(const struct copse_plan *plan, const struct copse_backend_ops *ops,
                                  const struct copse_comm_shape *shape,
                                  const struct copse_gpu_support *gpu, struct copse_exec **out,

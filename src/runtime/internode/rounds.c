@@ -205,7 +205,7 @@ void copse_split_free(struct copse_split *split) {
 
 /* ---- cutting ------------------------------------------------------------------------------- */
 
-/* More steps than these take seconds. */
+/* Steps of a plan that are followed at most: more take seconds. */
 #define MOST_STEPS ((uint64_t)1 << 30)
 #define NO_CHANNEL UINT32_MAX
 

@@ -192,7 +192,8 @@ static void cross(struct copse_planner *r, int from, int to, int64_t bandwidth, 
   }
 }
 
-/* Hosts, where ids name them, the set of the offline bound, and single ranks. */
+/* Lists the cuts: around hosts, where ids name them, the set of the offline bound, and single
+ * ranks. */
 static copse_status take_cuts(struct copse_planner *r, const struct copse_schedule *offline,
                               struct copse_err *err) {
   static const enum copse_online_limit limits[N_KINDS][2] = {
@@ -235,7 +236,7 @@ static copse_status check_offline(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-/* Before the first plan and after one that failed. */
+/* Drops the plan: before the first one, and after one that failed. */
 static void forget_plan(struct copse_planner *r) {
   r->bytes = NULL;
   r->busiest = -1;
@@ -346,8 +347,8 @@ static __int128 predicted_ns(const struct copse_planner *r) {
   return (__int128)r->load[r->busiest] * r->scale / r->units[r->busiest] + r->latency_ns;
 }
 
-/* By the weights of the offline schedule; small messages each by its quickest way, where that makes
- * up for what its links then have to carry. */
+/* Shares bytes among ways by the weights of the offline schedule. Small messages take their
+ * quickest way, where that makes up for what its links then carry. */
 static void choose_ways(struct copse_planner *r) {
   r->quick = true;
   add_loads(r);

@@ -61,7 +61,7 @@ static copse_status describe_group(struct job *j, int g) {
   return COPSE_OK;
 }
 
-/* Its bound alone, which also shows that its ranks reach each other. */
+/* Finds the group's bound alone, which also shows that its ranks reach each other. */
 static copse_status start_group(struct job *j, int g) {
   const struct copse_group *group = &j->groups[g];
   struct copse_joint_group *to = &j->joint_groups[g];
@@ -305,7 +305,7 @@ static copse_status copy_names(struct job *j) {
   return copse_arena_text(&r->arena, sha256, &r->topology_sha256, j->err);
 }
 
-/* What is left to be found out where the optimum is not simply the programme's. */
+/* Sets the bound and the time to what the verifier finds of the parts. */
 static copse_status set_time(struct job *j) {
   COPSE_DO(copse_verify_groups_bound(j->result, j->topology, j->options->groups_label,
                                      &j->result->bound_time_per_GB, j->err));

@@ -83,7 +83,7 @@ static copse_status list_groups(struct copse_place_model *m, struct copse_err *e
   return COPSE_OK;
 }
 
-/* Turns the trace around: steps innermost, ranks added up by group. */
+/* Transposes the trace: steps innermost, ranks added up by group. */
 static copse_status add_up(struct copse_place_model *m, struct copse_err *err) {
   const struct copse_place_problem *p = m->p;
   size_t n_s = m->n_steps, n_e = m->n_experts;
@@ -286,7 +286,7 @@ static void touch_slots(struct search *s, size_t a, size_t b) {
   touch(s, b / s->capacity, a / s->capacity, s->slots[b], s->slots[a]);
 }
 
-/* What comes in and goes out of a touched group after the exchange. */
+/* Computes what comes in and goes out of a touched group after the exchange. */
 static void changed(const struct search *s, const struct touched *t, size_t step, int64_t *in,
                     int64_t *out) {
   const struct copse_place_model *m = s->m;

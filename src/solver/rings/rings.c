@@ -591,7 +591,7 @@ static bool is_crowded(const struct packer *p) {
   return false;
 }
 
-/* Many GPUs are searched with one door at a time. */
+/* Whether channels are searched with one door at a time, as for many GPUs. */
 static bool takes_one_door(const struct copse_ring_instance *instance) {
   return instance->same_door && instance->n_doors > 1 && instance->n_gpus > COPSE_RINGS_DOOR_GPUS;
 }
@@ -714,7 +714,8 @@ static copse_status route(struct packer *p, int n, double speed, struct copse_er
   return p->best[0].gpus ? take_best(p, n, err) : COPSE_OK;
 }
 
-/* At the bound's speed; in a thorough search else at others between it and the one there is. */
+/* Searches for a packing at the bound's speed; if thorough, then at speeds between it and the best
+ * so far. */
 static copse_status search_packing(struct packer *p, int n, bool thorough, struct copse_err *err) {
   double high = copse_q_to_double(p->set->bound.GBps) / n;
   for (int step = 0; step <= (thorough ? COPSE_RINGS_BISECTIONS : 0); step++) {

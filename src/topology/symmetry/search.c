@@ -283,7 +283,7 @@ static copse_status take_generator(struct searcher *s, int order, bool *good) {
 
 /* ---- turns by number ------------------------------------------------------------------------ */
 
-/* Turns every block of `block` ranks by `step`, if refinement leaves these images. */
+/* Turns every block of `block` ranks by `step`, if refinement permits these images. */
 static copse_status try_turn(struct searcher *s, int block, int step, bool *good) {
   const struct copse_topology *t = s->topology;
   *good = false;

@@ -611,6 +611,25 @@ START_TEST(changed_certificates_are_refused) {
 }
 END_TEST
 
+/* The second channel by the NICs of the first one, but not over its GPUs backwards. */
+START_TEST(twins_of_the_same_nics_are_refused_if_their_gpus_are_no_mirror) {
+  struct copse_topology *t;
+  struct copse_err err = COPSE_ERR_INIT;
+  char *text = certificate("dgx1-v100-x2", &t);
+  char *changed = replace(text, "\"rings\"", "\"crossnic\": 0", "\"crossnic\": 2");
+  char *first = strstr(strstr(changed, "\"rings\""), "\"nics\""),
+       *second = strstr(first + 1, "\"nics\"");
+  size_t n = strcspn(first, "]");
+  ck_assert_uint_eq(strcspn(second, "]"), n);
+  memcpy(second, first, n);
+  ck_assert_int_eq(verify_text(changed, t, &err), COPSE_REFUTED);
+  ck_assert_msg(strstr(err.text, "channel 1 is not the mirror") != NULL, "%s", err.text);
+  free(changed);
+  free(text);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* Any byte changed: refused, or it says the same or less; never a crash. */
 START_TEST(damaged_certificates_do_no_harm) {
   struct copse_topology *t;
@@ -725,6 +744,7 @@ int main(void) {
   cases = tcase_create("certificates");
   tcase_add_loop_test(cases, changed_certificates_are_refused, 0,
                       (int)(sizeof changes / sizeof *changes));
+  tcase_add_test(cases, twins_of_the_same_nics_are_refused_if_their_gpus_are_no_mirror);
   tcase_add_test(cases, damaged_certificates_do_no_harm);
   suite_add_tcase(suite, cases);
   cases = tcase_create("hosts that differ");

@@ -229,9 +229,10 @@ static copse_status find_settings(struct measured *m) {
 static copse_status find_warnings(struct measured *m) {
   for (int i = 0; i < m->in->log->n_warnings && i < 3; i++) {
     const struct copse_log_said *s = &m->in->log->warnings[i];
-    COPSE_DO(copse_audit_add(m->audit, COPSE_STEP_OWN, 0, "NCCL warned",
-                             say(m, "%" PRId64 " lines: %.200s", s->times, s->text),
-                             "mend what it names, then measure again", m->err));
+    COPSE_DO(
+        copse_audit_add(m->audit, COPSE_STEP_OWN, 0, "NCCL warned",
+                        say(m, "%" PRId64 " line%s: %.200s", s->times, COPSE_S(s->times), s->text),
+                        "mend what it names, then measure again", m->err));
   }
   return COPSE_OK;
 }

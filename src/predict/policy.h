@@ -212,6 +212,8 @@
 /* How often trees are grown before exchange begins with the fastest: of 100 that grow on a 3x4x5
  * torus 70 come in ten rounds, which are the fewest, the others in eleven. */
 #define GROWN_TIMES 8
+/* Numbers of pieces in which trees that grow are tried before mixtures. */
+#define GROWN_ROUNDS 3
 /* Moves without a gain after which exchange ends. Round numbers, not measured. */
 #define MOST_VAIN_MOVES(transfers) (2000 + 30 * (int64_t)(transfers))
 /* A new parent is drawn as if a hop took longer by up to three times this. Not measured. */

@@ -440,6 +440,26 @@ int copse_pieces_at_turn(const struct copse_topology *t, int root, double bytes,
   return 1;
 }
 
+copse_status copse_bound_mend(const struct copse_topology *topology,
+                              const struct copse_solve_options *options,
+                              struct copse_schedule *schedule, struct copse_err *err) {
+  struct copse_bound *bound = &schedule->bound;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *whole = NULL;
+  struct copse_solve_seconds ignored = {0};
+  int *cut;
+  if (bound->kind != COPSE_BOUND_PHASES ||
+      copse_q_cmp(schedule->time_per_GB, bound->time_per_GB) >= 0)
+    return COPSE_OK;
+  COPSE_DO(copse_solve_in_part(topology, options, NULL, &whole, &ignored, err));
+  COPSE_DO(COPSE_ARRAY(&schedule->arena, (size_t)whole->bound.n_cut, cut, err));
+  memcpy(cut, whole->bound.cut, (size_t)whole->bound.n_cut * sizeof *cut);
+  *bound = (struct copse_bound){.kind = COPSE_BOUND_CUT,
+                                .time_per_GB = whole->bound.time_per_GB,
+                                .cut = cut,
+                                .n_cut = whole->bound.n_cut};
+  return COPSE_OK;
+}
+
 copse_status copse_bounds_predict(const struct copse_topology *topology,
                                   const struct copse_bounds_question *question, const double *bytes,
                                   int n, double *us, struct copse_err *err) {

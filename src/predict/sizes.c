@@ -497,7 +497,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
   if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW || us == INFINITY) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(s->err, status, "%s", why.text);
   v.grown = false;
-  copse_proposal_name_add(v.name, sizeof v.name, "exchanged", 1);
+  if (work > 0) copse_proposal_name_add(v.name, sizeof v.name, "exchanged", 1);
   COPSE_DO(consider(s, &v));
   if (v.us < from->us || from->chunks == 0) *from = v;
   return COPSE_OK;
@@ -569,44 +569,62 @@ static bool goes_far_first(const struct search *s, int round) {
          s->best.us > s->bound_us * (1 + FAR_GAIN);
 }
 
+/* Pieces of a share that a round begins with; trees that grow begin with fewer. */
+static int pieces_at(const struct search *s, int round, bool grown) {
+  if (!s->predict.sim.alpha_occupies) return (grown ? 1 : 2) << round % 3;
+  return copse_pieces_at_turn(s->topology, s->question->solve->root, s->question->bytes,
+                              s->predict.sim.alpha_us, round);
+}
+
 /* All starts for a while each, then for as long the one that came out best. */
 static copse_status exchange_round(struct search *s, const struct variant *starts, int n,
                                    int round) {
   double left = s->most_work - s->work;
-  int pieces = s->predict.sim.alpha_occupies
-                   ? copse_pieces_at_turn(s->topology, s->question->solve->root,
-                                          s->question->bytes, s->predict.sim.alpha_us, round)
-                   : 2 << round % 3;
+  int most = s->question->from ? MOST_TRANSFERS / 4 : MOST_TRANSFERS;
   struct variant best = {.us = INFINITY};
   for (int i = 0; i < n && has_time(s); i++) {
     struct variant v = starts[i];
     v.us = INFINITY;
     v.far_first = goes_far_first(s, round);
-    COPSE_DO(exchange(s, &v, pieces, s->question->from ? MOST_TRANSFERS / 4 : MOST_TRANSFERS,
-                      left * STARTS_PART / n, round, true));
+    COPSE_DO(
+        exchange(s, &v, pieces_at(s, round, v.grown), most, left * STARTS_PART / n, round, true));
     if (v.us < best.us) best = v;
   }
   if (best.us == INFINITY || !has_time(s)) return COPSE_OK;
   return exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round, round % 2 == 0);
 }
 
-/* From the fastest forest, and others that may have more to gain; round by round with other moves,
- * and in the end once more from what was best, until the work is done or nothing comes of it. */
-static copse_status exchange_best(struct search *s) {
-  struct variant starts[2 * MOST_STARTS + 2] = {s->best}, few;
-  int n = !copse_schedule_doubles(s->best.of);
+/* The starts and, of the roots and shares of the one of fewest trees, trees that grow: first those
+ * as they come, which mixtures have to beat. */
+static copse_status list_starts(struct search *s, struct variant *starts, int *n) {
+  struct variant few;
+  *n = !copse_schedule_doubles(s->best.of);
+  starts[0] = s->best;
   starts[0].trees = s->best.of->trees; /* before they were cut */
   starts[0].n_trees = s->best.of->n_trees;
   for (int i = 0; i < s->n_starts; i++)
-    if (s->starts[i].of != s->best.of) starts[n++] = s->starts[i];
+    if (s->starts[i].of != s->best.of) starts[(*n)++] = s->starts[i];
   few = starts[0];
-  for (int i = 1; i < n; i++)
+  for (int i = 1; i < *n; i++)
     if (starts[i].n_trees < few.n_trees) few = starts[i];
-  COPSE_DO(add_mixtures(s, starts, &n));
   few.grown = true;
   snprintf(few.name, sizeof few.name, "grown");
-  starts[n++] = few;
-  int most_vain = VAIN_ROUNDS + (s->topology->n_ranks <= MOST_FAR_RANKS);
+  for (int round = 0; round < GROWN_ROUNDS && has_time(s); round++) {
+    struct variant v = few;
+    v.us = INFINITY;
+    COPSE_DO(exchange(s, &v, pieces_at(s, round, true), MOST_TRANSFERS, 0, round, true));
+  }
+  COPSE_DO(add_mixtures(s, starts, n));
+  starts[(*n)++] = few;
+  return COPSE_OK;
+}
+
+/* From the fastest forest, and others that may have more to gain; round by round with other moves,
+ * and in the end once more from what was best, until the work is done or nothing comes of it. */
+static copse_status exchange_best(struct search *s) {
+  struct variant starts[2 * MOST_STARTS + 2];
+  int n, most_vain = VAIN_ROUNDS + (s->topology->n_ranks <= MOST_FAR_RANKS);
+  COPSE_DO(list_starts(s, starts, &n));
   for (int round = 0, vain = 0; round < MOST_ROUNDS && vain < most_vain && has_time(s); round++) {
     double before = s->best.us;
     COPSE_DO(exchange_round(s, starts, n, round));
@@ -686,28 +704,6 @@ static const struct variant *choose(const struct search *s) {
   return best;
 }
 
-/*
- * The bound of phases in turn says nothing of trees that the search has moved: together they may be
- * faster. Takes the cut that bounds any allreduce instead.
- */
-static copse_status mend_bound(struct search *s, struct copse_schedule *schedule) {
-  struct copse_bound *bound = &schedule->bound;
-  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *whole = NULL;
-  struct copse_solve_seconds ignored = {0};
-  int *cut;
-  if (bound->kind != COPSE_BOUND_PHASES ||
-      copse_q_cmp(schedule->time_per_GB, bound->time_per_GB) >= 0)
-    return COPSE_OK;
-  COPSE_DO(copse_solve_in_part(s->topology, s->question->solve, NULL, &whole, &ignored, s->err));
-  COPSE_DO(COPSE_ARRAY(&schedule->arena, (size_t)whole->bound.n_cut, cut, s->err));
-  memcpy(cut, whole->bound.cut, (size_t)whole->bound.n_cut * sizeof *cut);
-  *bound = (struct copse_bound){.kind = COPSE_BOUND_CUT,
-                                .time_per_GB = whole->bound.time_per_GB,
-                                .cut = cut,
-                                .n_cut = whole->bound.n_cut};
-  return COPSE_OK;
-}
-
 /* The winner as the schedule that it is a variant of. */
 static copse_status hand_over(struct search *s, struct copse_size_answer *answer) {
   const struct variant *best = choose(s);
@@ -719,7 +715,7 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
     schedule->k = copse_schedule_unit_k(schedule);
     COPSE_DO(copse_tree_time(s->topology, best->trees, (size_t)best->n_trees,
                              &schedule->time_per_GB, s->err));
-    COPSE_DO(mend_bound(s, schedule));
+    COPSE_DO(copse_bound_mend(s->topology, s->question->solve, schedule, s->err));
   } else if (schedule->n_flows > 0) {
     COPSE_DO(copse_flow_time(s->topology, best->flows, schedule->n_flows, &schedule->time_per_GB,
                              s->err));

@@ -145,16 +145,12 @@ static void print_overlap_json(const struct overlap *it, const struct copse_topo
 }
 
 static copse_status load_compute(struct overlap *it, struct copse_err *err) {
-  char *data = NULL;
+  COPSE_AT_END(copse_free_at) char *data = NULL;
   size_t size;
-  copse_status status = COPSE_OK;
   if (parse_affine(it->compute, &it->problem.compute)) return COPSE_OK;
-  COPSE_TRY(copse_file_read(it->compute, &data, &size, err));
-  status = copse_compute_parse(copse_file_label(it->compute), data, size, &it->problem.compute,
-                               &it->points, err);
-out:
-  free(data);
-  return status;
+  COPSE_DO(copse_file_read(it->compute, &data, &size, err));
+  return copse_compute_parse(copse_file_label(it->compute), data, size, &it->problem.compute,
+                             &it->points, err);
 }
 
 static copse_status choose_degree(struct overlap *it, struct copse_schedule *schedule,

@@ -189,13 +189,12 @@ copse_status copse_cli_costs(const struct copse_cli_topology *args,
                              const struct copse_cli_costs *costs, struct copse_predict_options *out,
                              struct copse_err *err) {
   const struct copse_q none = {-1, 1};
-  struct copse_profile *profile = NULL;
+  COPSE_AT_END(copse_profile_free_at) struct copse_profile *profile = NULL;
   struct copse_sim_options *sim = &out->sim;
   const double given[] = {costs->alpha_us, costs->message_us, costs->reduce_GBps, costs->duplex};
   double to[COPSE_N_COSTS] = {sim->alpha_us, sim->message_us, -1, -1};
-  copse_status status = COPSE_OK;
   bool said = false;
-  if (args->profile) COPSE_TRY(copse_profile_load(args->profile, &profile, err));
+  if (args->profile) COPSE_DO(copse_profile_load(args->profile, &profile, err));
   for (int i = 0; i < COPSE_N_COSTS; i++) {
     struct copse_q cost = profile ? copse_profile_cost(profile, (enum copse_cost)i) : none;
     if (cost.num >= 0) to[i] = copse_q_to_double(cost);
@@ -211,9 +210,7 @@ copse_status copse_cli_costs(const struct copse_cli_topology *args,
   copse_predict_alpha(out, to[COPSE_COST_HOP]);
   if (to[COPSE_COST_REDUCE] > 0) sim->reduce_us_per_byte = 1e-3 / to[COPSE_COST_REDUCE];
   if (to[COPSE_COST_DUPLEX] > 0) sim->duplex = to[COPSE_COST_DUPLEX];
-out:
-  copse_profile_free(profile);
-  return status;
+  return COPSE_OK;
 }
 
 int copse_cli_take_nccl(struct copse_cli_nccl *nccl, const char *command, const char *path) {

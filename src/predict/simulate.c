@@ -218,24 +218,21 @@ static copse_status find_loads(struct frame *f, struct copse_err *err) {
 static copse_status frame_make(const struct copse_topology *topology,
                                const struct copse_sim_dag *dag, struct frame *frame,
                                struct copse_err *err) {
-  copse_status status;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   *frame = (struct frame){.topology = topology, .dag = dag, .only_streams = true};
-  COPSE_TRY(find_places(frame, &scratch, err));
-  COPSE_TRY(make_flights(frame, err));
-  COPSE_TRY(find_dependents(frame, err));
-  COPSE_TRY(copse_sim_dag_levels(dag, &frame->levels, err));
-  COPSE_TRY(find_loads(frame, err));
-  COPSE_TRY(copse_arena_array(&frame->arena, (size_t)topology->n_links, sizeof *frame->wires,
-                              &frame->wires, err));
+  COPSE_DO(find_places(frame, &scratch, err));
+  COPSE_DO(make_flights(frame, err));
+  COPSE_DO(find_dependents(frame, err));
+  COPSE_DO(copse_sim_dag_levels(dag, &frame->levels, err));
+  COPSE_DO(find_loads(frame, err));
+  COPSE_DO(copse_arena_array(&frame->arena, (size_t)topology->n_links, sizeof *frame->wires,
+                             &frame->wires, err));
   for (int i = 0; i < topology->n_links; i++) {
     const struct copse_link *link = &topology->links[i];
     frame->wires[i].us_per_byte = 1e-3 / copse_q_to_double(link->bandwidth);
     frame->wires[i].latency_us = copse_q_to_double(link->latency);
   }
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 static void frame_free(struct frame *frame) {
@@ -688,10 +685,16 @@ static copse_status set_up(struct sim *s, double unit_bytes) {
 }
 
 /* As copse_simulate, of which this is the inside; `frame` is only read. */
+static void sim_free(struct sim *s) {
+  copse_arena_free(&s->scratch);
+  free(s->flights);
+}
+
 static copse_status frame_run(const struct frame *frame, const struct copse_sim_options *options,
                               double unit_bytes, double most_us, struct copse_sim_result *result,
                               double *arrival_us, struct copse_err *err) {
-  struct copse_sim_queue queue = {0};
+  COPSE_AT_END(copse_sim_queue_free) struct copse_sim_queue queue = {0};
+  COPSE_AT_END(sim_free)
   struct sim s = {.frame = frame,
                   .queue = &queue,
                   .options = options ? options : &copse_sim_defaults,
@@ -699,7 +702,6 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
                   .most_us = most_us > 0 ? most_us : INFINITY,
                   .result = result,
                   .err = err};
-  copse_status status;
   *result = (struct copse_sim_result){0};
   if (!(s.options->min_chunk_bytes > 0) || !(s.options->max_chunk_bytes > 0) ||
       s.options->pipeline_chunks < 0 || s.options->fifo < 0 ||
@@ -707,32 +709,24 @@ static copse_status frame_run(const struct frame *frame, const struct copse_sim_
       !(s.options->message_us >= 0) || !(unit_bytes >= 0) ||
       !(s.options->duplex == 0 || s.options->duplex >= 1) || !(s.options->reduce_us_per_byte >= 0))
     return copse_fail(err, COPSE_INVALID, "a simulation needs positive chunks and sizes");
-  COPSE_TRY(set_up(&s, unit_bytes));
+  COPSE_DO(set_up(&s, unit_bytes));
   queue.comes = fetch;
   queue.context = &s;
-  if (!s.too_late) COPSE_TRY(run(&s));
+  if (!s.too_late) COPSE_DO(run(&s));
   if (is_over(&s)) result->us = INFINITY;
   for (int i = 0; i < frame->topology->n_links; i++)
     if (s.wires[i].taken_us > result->busiest_us) result->busiest_us = s.wires[i].taken_us;
-out:
-  copse_arena_free(&s.scratch);
-  copse_sim_queue_free(&queue);
-  free(s.flights);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_simulate(const struct copse_topology *topology, const struct copse_sim_dag *dag,
                             const struct copse_sim_options *options, double unit_bytes,
                             struct copse_sim_result *result, double *arrival_us,
                             struct copse_err *err) {
-  struct frame frame;
-  copse_status status;
+  COPSE_AT_END(frame_free) struct frame frame = {0};
   *result = (struct copse_sim_result){0};
-  COPSE_TRY(frame_make(topology, dag, &frame, err));
-  status = frame_run(&frame, options, unit_bytes, 0, result, arrival_us, err);
-out:
-  frame_free(&frame);
-  return status;
+  COPSE_DO(frame_make(topology, dag, &frame, err));
+  return frame_run(&frame, options, unit_bytes, 0, result, arrival_us, err);
 }
 
 /* ---- several questions ---- */

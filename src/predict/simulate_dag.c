@@ -103,23 +103,21 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
                                     int n_nodes, const struct copse_sim_transfer *transfer,
                                     int *last, struct copse_err *err) {
   struct copse_sim_transfer hop = *transfer;
-  int *links = NULL, n = 0, id = -1;
-  copse_status status;
+  COPSE_AT_END(copse_free_at) int *links = NULL;
+  int n = 0, id = -1;
   if (n_nodes < 2) return copse_fail(err, COPSE_INVALID, "a path must have two nodes");
-  COPSE_TRY(copse_calloc((size_t)n_nodes, sizeof *links, &links, err));
+  COPSE_DO(copse_calloc((size_t)n_nodes, sizeof *links, &links, err));
   hop.copies = NULL;
   hop.links = links;
   for (int i = 0; i + 1 < n_nodes; i++) {
     links[n] = copse_topology_find_link(topology, nodes[i], nodes[i + 1]);
-    if (links[n] < 0) {
-      status = copse_fail(err, COPSE_INVALID, "the topology has no link '%s' -> '%s'",
-                          topology->nodes[nodes[i]].id, topology->nodes[nodes[i + 1]].id);
-      goto out;
-    }
+    if (links[n] < 0)
+      return copse_fail(err, COPSE_INVALID, "the topology has no link '%s' -> '%s'",
+                        topology->nodes[nodes[i]].id, topology->nodes[nodes[i + 1]].id);
     hop.n_links = ++n;
     hop.reduces = transfer->reduces && i + 2 == n_nodes; /* ranks on the way pass it on as it is */
     if (topology->nodes[nodes[i + 1]].rank < 0 && i + 2 < n_nodes) continue;
-    COPSE_TRY(copse_sim_dag_add(dag, &hop, &id, err));
+    COPSE_DO(copse_sim_dag_add(dag, &hop, &id, err));
     hop.n_after = 0;
     hop.streams = &id;
     hop.n_streams = 1;
@@ -127,9 +125,7 @@ copse_status copse_sim_dag_add_path(struct copse_sim_dag *dag,
     n = 0;
   }
   if (last) *last = id;
-out:
-  free(links);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_sim_dag_far_first(struct copse_sim_dag *dag, struct copse_err *err) {

@@ -572,35 +572,33 @@ static copse_status read_sources(struct mscclpp *w, int block, const struct cops
 static copse_status do_data(struct mscclpp *w, int block, const struct copse_pj_op *op) {
   int own = w->file.blocks[block].rank, arrivals[COPSE_PJ_MAX_PLACES], n = 0, arrival;
   bool port = op->channel == COPSE_PJ_PORT;
-  copse_status status;
-  COPSE_TRY(need(w, w->last[block]));
-  COPSE_TRY(read_sources(w, block, op));
+  COPSE_DO(need(w, w->last[block]));
+  COPSE_DO(read_sources(w, block, op));
   for (int i = 0; i < op->n_dst; i++) {
     const struct copse_pj_place *at = &op->dst[i];
     arrival = w->last[block];
     if (at->rank != own) {
       const int twice = is_packet(op, op->type->pkt_dst, i) ? 2 : 1; /* as many flags as data */
-      COPSE_TRY(carry(w, block, op, own, at->rank, twice * at->size, &arrival));
+      COPSE_DO(carry(w, block, op, own, at->rank, twice * at->size, &arrival));
       if (!port) arrivals[n++] = arrival;
       if (port && i < op->n_ends) w->port_last[op->ends[i]] = arrival;
     }
     if (!is_packet(op, op->type->pkt_dst, i)) continue;
     if (arrival < 0) { /* the rank's own packets, made at once */
-      COPSE_TRY(join(w, block, 0, false));
+      COPSE_DO(join(w, block, 0, false));
       arrival = w->last[block];
     }
     for (int j = 0; j < at->size && at->index + j < w->file.scratch[at->rank]; j++)
       w->packets[at->rank][at->index + j] = arrival;
   }
-  for (int i = 0; i < n && !op->type->pkt_dst; i++) COPSE_TRY(need(w, arrivals[i]));
+  for (int i = 0; i < n && !op->type->pkt_dst; i++) COPSE_DO(need(w, arrivals[i]));
   if (n > 0 && !op->type->pkt_dst)
-    COPSE_TRY(join(w, block, (double)op->dst[0].size / op->parts / (double)w->sim.chunks, false));
+    COPSE_DO(join(w, block, (double)op->dst[0].size / op->parts / (double)w->sim.chunks, false));
   for (int i = 0; i < op->n_ends && op->type->signals && port; i++)
-    COPSE_TRY(
+    COPSE_DO(
         push(&w->signals[w->file.ends[op->ends[i]].partner], w->port_last[op->ends[i]], w->err));
-out:
   w->needs.n = 0;
-  return status;
+  return COPSE_OK;
 }
 
 /* glres: what the switch sums of all its members, or gstore: one's own, to all of them. */

@@ -196,27 +196,26 @@ static copse_status map_flows(struct mapping *m) {
 copse_status copse_schedule_image(const struct copse_schedule *schedule, const char *const *ids,
                                   const struct copse_topology *target, struct copse_schedule **out,
                                   struct copse_err *err) {
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *to = NULL;
   struct mapping m = {.from = schedule, .err = err};
   char sha256[COPSE_SHA256_HEX];
-  copse_status status;
   *out = NULL;
   if (schedule->root >= 0 || schedule->demand || schedule->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID,
                       "only a schedule without root and demand, expanded, has an image");
-  COPSE_TRY(copse_topology_sha256(target, sha256, err));
-  COPSE_TRY(copse_schedule_borrow(schedule, &m.to, err));
-  COPSE_TRY(
+  COPSE_DO(copse_topology_sha256(target, sha256, err));
+  COPSE_DO(copse_schedule_borrow(schedule, &to, err));
+  m.to = to;
+  COPSE_DO(
       copse_arena_array(&m.to->arena, (size_t)schedule->n_ranks, sizeof *m.rank, &m.rank, err));
-  COPSE_TRY(copse_arena_text(&m.to->arena, target->name, &m.to->topology_name, err));
-  COPSE_TRY(copse_arena_text(&m.to->arena, sha256, &m.to->topology_sha256, err));
-  COPSE_TRY(map_nodes(&m, ids, target));
-  COPSE_TRY(map_trees(&m));
-  COPSE_TRY(map_flows(&m));
-  *out = m.to;
-  m.to = NULL;
-out:
-  copse_schedule_free(m.to);
-  return status;
+  COPSE_DO(copse_arena_text(&m.to->arena, target->name, &m.to->topology_name, err));
+  COPSE_DO(copse_arena_text(&m.to->arena, sha256, &m.to->topology_sha256, err));
+  COPSE_DO(map_nodes(&m, ids, target));
+  COPSE_DO(map_trees(&m));
+  COPSE_DO(map_flows(&m));
+  *out = to;
+  to = NULL;
+  return COPSE_OK;
 }
 
 /* ---- parts that are down ---- */

@@ -341,27 +341,25 @@ static bool has_format(const struct copse_json *json) {
   return format && copse_json_is_string(format) && strcmp(format->valuestring, FORMAT) == 0;
 }
 
+static void release_reader(struct reader *r) {
+  copse_json_free(&r->json);
+  copse_groups_release(r->groups);
+}
+
 copse_status copse_groups_load(const char *path, struct copse_groups **out, struct copse_err *err) {
-  struct reader r = {.path = path, .err = err};
-  char *data = NULL;
+  COPSE_AT_END(copse_free_at) char *data = NULL;
+  COPSE_AT_END(release_reader) struct reader r = {.path = path, .err = err};
   size_t size;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(copse_file_read(path, &data, &size, err));
-  COPSE_TRY(copse_json_parse(copse_file_label(path), data, size, &r.json, err));
-  COPSE_TRY(copse_calloc(1, sizeof *r.groups, &r.groups, err));
+  COPSE_DO(copse_file_read(path, &data, &size, err));
+  COPSE_DO(copse_json_parse(copse_file_label(path), data, size, &r.json, err));
+  COPSE_DO(copse_calloc(1, sizeof *r.groups, &r.groups, err));
   if (!has_format(&r.json))
-    status = refuse(&r, r.json.root, NULL, "\"format\" must be \"" FORMAT "\"");
-  else
-    status = read_index(&r);
-  if (status != COPSE_OK) goto out;
+    return refuse(&r, r.json.root, NULL, "\"format\" must be \"" FORMAT "\"");
+  COPSE_DO(read_index(&r));
   *out = r.groups;
   r.groups = NULL;
-out:
-  copse_json_free(&r.json);
-  copse_groups_release(r.groups);
-  free(data);
-  return status;
+  return COPSE_OK;
 }
 
 struct list_reader {

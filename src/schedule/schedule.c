@@ -450,19 +450,15 @@ static copse_status read_matrix(const struct copse_json *json, int n_ranks, int6
 
 copse_status copse_demand_parse(const char *label, const char *data, size_t size, int n_ranks,
                                 int64_t **bytes, struct copse_err *err) {
-  struct copse_json json = {0};
-  copse_status status;
+  COPSE_AT_END(copse_json_free_at) struct copse_json json = {0};
+  COPSE_AT_END(copse_free_at) int64_t *made = NULL;
   *bytes = NULL;
-  COPSE_TRY(copse_json_parse(label, data, size, &json, err));
-  COPSE_TRY(copse_calloc((size_t)n_ranks * (size_t)n_ranks, sizeof **bytes, bytes, err));
-  status = read_matrix(&json, n_ranks, *bytes, err);
-out:
-  copse_json_free(&json);
-  if (status != COPSE_OK) {
-    free(*bytes);
-    *bytes = NULL;
-  }
-  return status;
+  COPSE_DO(copse_json_parse(label, data, size, &json, err));
+  COPSE_DO(copse_calloc((size_t)n_ranks * (size_t)n_ranks, sizeof *made, &made, err));
+  COPSE_DO(read_matrix(&json, n_ranks, made, err));
+  *bytes = made;
+  made = NULL;
+  return COPSE_OK;
 }
 
 copse_status copse_demand_total(const int64_t *bytes, int n_ranks, int64_t *m,

@@ -148,39 +148,42 @@ static copse_status find_rotation(struct build *b) {
   return copse_topology_host_rotation(b->topology, arena, &b->rotation, b->err);
 }
 
+static void end_build(struct build *b) {
+  copse_concurrent_free(&b->result);
+  copse_instance_free(&b->instance);
+  free(b->reduced);
+  free(b->sources);
+}
+
 copse_status copse_solve_alltoall(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule *schedule,
                                   struct copse_solve_seconds *seconds, struct copse_err *err) {
+  COPSE_AT_END(end_build)
   struct build b = {.topology = topology,
                     .options = options,
                     .schedule = schedule,
                     .rotation.order = 1,
                     .err = err};
-  copse_status status;
   double start = copse_clock_seconds();
   schedule->no_forward = options->no_forward;
-  COPSE_TRY(set_demand(&b));
-  COPSE_TRY(copse_instance_scale(topology, &b.instance, err));
-  if (!options->demand && !options->no_symmetry) COPSE_TRY(find_rotation(&b));
-  COPSE_TRY(solve_flow(&b));
-  COPSE_TRY(set_lengths(&b));
+  COPSE_DO(set_demand(&b));
+  COPSE_DO(copse_instance_scale(topology, &b.instance, err));
+  if (!options->demand && !options->no_symmetry) COPSE_DO(find_rotation(&b));
+  COPSE_DO(solve_flow(&b));
+  COPSE_DO(set_lengths(&b));
   seconds->optimum = copse_clock_seconds() - start;
   if (options->bound_only) {
     schedule->time_per_GB = schedule->bound.time_per_GB;
-    goto out;
+    return COPSE_OK;
   }
   start = copse_clock_seconds();
   schedule->time_per_GB = b.result.time;
-  COPSE_TRY(check_tolerance(&b));
-  COPSE_TRY(set_flows(&b));
-  COPSE_TRY(set_rotation(&b));
+  COPSE_DO(check_tolerance(&b));
+  COPSE_DO(set_flows(&b));
+  COPSE_DO(set_rotation(&b));
   seconds->pack = copse_clock_seconds() - start;
-out:
-  copse_concurrent_free(&b.result);
-  copse_instance_free(&b.instance);
-  free(b.reduced);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- within a part of the links ------------------------------------------------------------ */
@@ -230,24 +233,21 @@ copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
                                           struct copse_err *err) {
   struct copse_solve_options bound_only = *options;
   struct copse_solve_seconds bound_seconds;
-  struct build b = {.topology = topology, .part = part, .err = err};
-  copse_status status;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *made = NULL;
+  COPSE_AT_END(end_build) struct build b = {.topology = topology, .part = part, .err = err};
   *out = NULL;
   bound_only.bound_only = true;
   if (topology->n_ranks > COPSE_EXACT_EXCHANGE_RANKS)
     bound_only.tolerance = (struct copse_q){1, 100};
-  COPSE_TRY(copse_solve_schedule(topology, &bound_only, &b.schedule, &bound_seconds, err));
+  COPSE_DO(copse_solve_schedule(topology, &bound_only, &made, &bound_seconds, err));
+  b.schedule = made;
   seconds->optimum += bound_seconds.optimum;
   double start = copse_clock_seconds();
-  if (part) COPSE_TRY(fill_exchange(&b));
+  if (part) COPSE_DO(fill_exchange(&b));
   seconds->pack += copse_clock_seconds() - start;
-  *out = b.schedule;
-  b.schedule = NULL;
-out:
-  copse_schedule_free(b.schedule);
-  copse_instance_free(&b.instance);
-  free(b.sources);
-  return status;
+  *out = made;
+  made = NULL;
+  return COPSE_OK;
 }
 
 /* ---- fewer peers --------------------------------------------------------------------------- */

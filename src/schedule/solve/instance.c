@@ -215,19 +215,18 @@ static int count_parts(const struct copse_topology *t, const int *set, int *seen
 static copse_status list_levels(struct copse_timed_instance *instance, const struct keyed *keyed,
                                 int most, int **levels, int *n, struct copse_err *err) {
   const struct copse_topology *t = instance->topology;
-  struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int *parent, *seen, parts = t->n_ranks, covered = t->n_ranks;
   bool again = false; /* the last level listed has as many parts as the one before */
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *parent, &parent, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *seen, &seen, err));
+  COPSE_DO(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *parent, &parent, err));
+  COPSE_DO(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *seen, &seen, err));
   copse_sets_init(parent, t->n_nodes);
   for (int e = 0, listed = 0; e < t->n_links && parts > 1;) {
     int64_t key = keyed[e].key;
     int *set, before = parts, covered_before = covered;
     for (; e < t->n_links && keyed[e].key == key; e++)
       copse_sets_unite(parent, t->links[keyed[e].link].src, t->links[keyed[e].link].dst);
-    COPSE_TRY(copse_arena_array(&instance->arena, (size_t)t->n_nodes, sizeof *set, &set, err));
+    COPSE_DO(copse_arena_array(&instance->arena, (size_t)t->n_nodes, sizeof *set, &set, err));
     for (int v = 0; v < t->n_nodes; v++) set[v] = copse_sets_find(parent, v);
     parts = count_parts(t, set, seen, e, &covered);
     if (parts == 1 || (parts == before && covered == covered_before)) continue;
@@ -242,29 +241,24 @@ static copse_status list_levels(struct copse_timed_instance *instance, const str
     }
     again = as_many;
   }
-out:
-  copse_arena_free(&scratch);
-  return status;
+  return COPSE_OK;
 }
 
 copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, int ***levels,
                                int *n, struct copse_err *err) {
   size_t n_links = (size_t)instance->topology->n_links;
-  struct keyed *keyed = NULL;
-  copse_status status;
+  COPSE_AT_END(copse_free_at) struct keyed *keyed = NULL;
   *n = 0;
-  COPSE_TRY(copse_arena_array(&instance->arena, 2 * (size_t)most, sizeof **levels, levels, err));
-  COPSE_TRY(copse_calloc(n_links, sizeof *keyed, &keyed, err));
+  COPSE_DO(copse_arena_array(&instance->arena, 2 * (size_t)most, sizeof **levels, levels, err));
+  COPSE_DO(copse_calloc(n_links, sizeof *keyed, &keyed, err));
   for (int by_delay = 0; by_delay < 2; by_delay++) {
     for (size_t e = 0; e < n_links; e++)
       keyed[e] =
           (struct keyed){by_delay ? instance->delay[e] : -instance->links[e].capacity, (int)e};
     COPSE_SORT(keyed, n_links, by_key);
-    COPSE_TRY(list_levels(instance, keyed, most, *levels, n, err));
+    COPSE_DO(list_levels(instance, keyed, most, *levels, n, err));
   }
-out:
-  free(keyed);
-  return status;
+  return COPSE_OK;
 }
 
 /* ---- options --------------------------------------------------------------------------------- */

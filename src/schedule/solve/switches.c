@@ -608,12 +608,18 @@ static copse_status choose_ways(struct job *j, struct copse_q *time, bool *found
   return COPSE_OK;
 }
 
+static void end_job(struct job *j) {
+  forget_ways(j);
+  copse_arena_free(&j->scratch);
+}
+
 copse_status copse_solve_with_switches(const struct copse_topology *topology,
                                        const struct copse_solve_options *options,
                                        const struct copse_instance *instance,
                                        struct copse_q at_most, struct copse_schedule *schedule,
                                        struct copse_solve_seconds *seconds, bool *faster,
                                        struct copse_err *err) {
+  COPSE_AT_END(end_job)
   struct job j = {.topology = topology,
                   .options = options,
                   .instance = instance,
@@ -622,19 +628,15 @@ copse_status copse_solve_with_switches(const struct copse_topology *topology,
                   .err = err};
   struct copse_q time;
   bool found;
-  copse_status status;
   *faster = false;
-  COPSE_TRY(find_switches(&j));
-  COPSE_TRY(choose_ways(&j, &time, &found));
+  COPSE_DO(find_switches(&j));
+  COPSE_DO(choose_ways(&j, &time, &found));
   *faster = found && copse_q_cmp(time, at_most) < 0;
   if (*faster && options->bound_only) schedule->time_per_GB = time;
   if (*faster && !options->bound_only)
-    COPSE_TRY(copse_solve_trees_in_parts(topology, options, instance, j.joint.parts, j.ways,
-                                         j.n_ways, j.joint.rate, schedule, seconds, err));
-out:
-  forget_ways(&j);
-  copse_arena_free(&j.scratch);
-  return status;
+    COPSE_DO(copse_solve_trees_in_parts(topology, options, instance, j.joint.parts, j.ways,
+                                        j.n_ways, j.joint.rate, schedule, seconds, err));
+  return COPSE_OK;
 }
 
 /* ---- the bound ----------------------------------------------------------------------------- */

@@ -210,23 +210,22 @@ static copse_status add_cables(struct reader *r) {
   return COPSE_OK;
 }
 
+static void release(struct reader *r) {
+  copse_index_map_free(&r->ids);
+  free(r->elements);
+  free(r->cables);
+}
+
 copse_status copse_read_ibnetdiscover(const char *file, const char *data, size_t size,
                                       struct copse_fabric_map *map, struct copse_err *err) {
-  struct reader r = {.file = file, .err = err, .map = map};
-  struct copse_lines lines;
-  copse_status status;
-  COPSE_TRY(copse_lines_open(file, data, size, &lines, err));
-  COPSE_TRY(read_lines(&r, &lines));
-  COPSE_TRY(add_switches(&r));
-  COPSE_TRY(add_cables(&r));
+  COPSE_AT_END(release) struct reader r = {.file = file, .err = err, .map = map};
+  COPSE_AT_END(copse_lines_free) struct copse_lines lines = {0};
+  COPSE_DO(copse_lines_open(file, data, size, &lines, err));
+  COPSE_DO(read_lines(&r, &lines));
+  COPSE_DO(add_switches(&r));
+  COPSE_DO(add_cables(&r));
   if (map->n_switches == 0)
-    status =
-        copse_fail_at(err, COPSE_BAD_INPUT, file, 0,
-                      "no switch in it; ibnetdiscover prints lines such as Switch 40 \"S-..\"");
-out:
-  copse_lines_free(&lines);
-  copse_index_map_free(&r.ids);
-  free(r.elements);
-  free(r.cables);
-  return status;
+    return copse_fail_at(err, COPSE_BAD_INPUT, file, 0,
+                         "no switch in it; ibnetdiscover prints lines such as Switch 40 \"S-..\"");
+  return COPSE_OK;
 }

@@ -118,25 +118,23 @@ static copse_status break_one(const struct job *j, int node, struct copse_topolo
  * like every other. */
 static copse_status turn(struct job *j, int to, const int *image, const struct copse_schedule *from,
                          struct copse_schedule **out) {
-  struct copse_topology *topology = NULL;
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *topology = NULL;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *made = NULL;
   struct copse_verify_report report;
-  copse_status status;
   *out = NULL;
-  COPSE_TRY(break_one(j, to, &topology));
+  COPSE_DO(break_one(j, to, &topology));
   for (int v = 0; v < from->n_nodes; v++)
     j->ids[v] =
         j->work->topology->nodes[image[copse_topology_find(j->work->topology, from->nodes[v])]].id;
-  COPSE_TRY(copse_schedule_image(from, j->ids, topology, out, j->err));
-  if (j->options.bound_only) goto out;
-  status = copse_verify_schedule(*out, topology, "schedule", &report, j->err);
-  if (status == COPSE_REFUTED) j->err->status = status = COPSE_INTERNAL;
-out:
-  copse_topology_free(topology);
-  if (status != COPSE_OK) {
-    copse_schedule_free(*out);
-    *out = NULL;
+  COPSE_DO(copse_schedule_image(from, j->ids, topology, &made, j->err));
+  if (!j->options.bound_only) {
+    copse_status status = copse_verify_schedule(made, topology, "schedule", &report, j->err);
+    if (status == COPSE_REFUTED) j->err->status = status = COPSE_INTERNAL;
+    COPSE_DO(status);
   }
-  return status;
+  *out = made;
+  made = NULL;
+  return COPSE_OK;
 }
 
 /* All failures that automorphisms take that of `node` to. */
@@ -159,33 +157,25 @@ static copse_status fill_orbit(struct job *j, int node, struct copse_schedule *s
 }
 
 static copse_status solve_failure(struct job *j, int node) {
-  struct copse_topology *left = NULL;
-  struct copse_schedule *schedule = NULL;
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *left = NULL;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *schedule = NULL;
   struct copse_err why = COPSE_ERR_INIT;
   struct outcome *o = &j->outcomes[node];
-  copse_status status;
   o->done = true;
   o->like = -1;
-  COPSE_TRY(break_one(j, node, &left));
-  status = solve(j, left, j->args->has_tolerance, &schedule, &why);
+  COPSE_DO(break_one(j, node, &left));
+  copse_status status = solve(j, left, j->args->has_tolerance, &schedule, &why);
   if (status == COPSE_INFEASIBLE) {
     o->why = why;
-    status = copse_topology_sha256(left, o->sha256, j->err);
     copse_progress_report(&j->work->progress, "failures", ++j->n_done, j->n_failures);
-    goto out;
+    return copse_topology_sha256(left, o->sha256, j->err);
   }
-  if (status != COPSE_OK) {
-    status = copse_fail(j->err, status, "without '%.80s': %s", j->work->topology->nodes[node].id,
-                        why.text);
-    goto out;
-  }
-  COPSE_TRY(keep(j, node, schedule));
+  if (status != COPSE_OK)
+    return copse_fail(j->err, status, "without '%.80s': %s", j->work->topology->nodes[node].id,
+                      why.text);
+  COPSE_DO(keep(j, node, schedule));
   copse_progress_report(&j->work->progress, "failures", ++j->n_done, j->n_failures);
-  if (j->alike.n + j->alike.n_others > 0) COPSE_TRY(fill_orbit(j, node, schedule));
-out:
-  copse_schedule_free(schedule);
-  copse_topology_free(left);
-  return status;
+  return j->alike.n + j->alike.n_others > 0 ? fill_orbit(j, node, schedule) : COPSE_OK;
 }
 
 static copse_status solve_healthy(struct job *j) {

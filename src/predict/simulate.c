@@ -760,23 +760,23 @@ static int count_threads(const struct copse_sim_question *questions, int n) {
   return steps < STEPS_FOR_THREADS ? 1 : copse_processors();
 }
 
+static void free_frames(struct all *all) {
+  for (int i = 0; i < all->n_frames; i++) frame_free(&all->frames[i]);
+}
+
 copse_status copse_simulate_all(const struct copse_topology *topology,
                                 struct copse_sim_question *questions, int n,
                                 struct copse_err *err) {
-  struct all all = {.topology = topology, .questions = questions};
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_AT_END(free_frames) struct all all = {.topology = topology, .questions = questions};
   int threads = count_threads(questions, n);
-  copse_status status;
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.frames, &all.frames, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.frame_of, &all.frame_of, err));
-  COPSE_TRY(copse_arena_array(&scratch, (size_t)n, sizeof *all.first, &all.first, err));
+  COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *all.frames, &all.frames, err));
+  COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *all.frame_of, &all.frame_of, err));
+  COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *all.first, &all.first, err));
   for (int i = 0; i < n; i++) {
     if (i == 0 || questions[i].dag != questions[i - 1].dag) all.first[all.n_frames++] = i;
     all.frame_of[i] = all.n_frames - 1;
   }
-  COPSE_TRY(copse_parallel(all.n_frames, threads, make_one, &all, err));
-  status = copse_parallel(n, threads, answer, &all, err);
-out:
-  for (int i = 0; i < all.n_frames; i++) frame_free(&all.frames[i]);
-  return status;
+  COPSE_DO(copse_parallel(all.n_frames, threads, make_one, &all, err));
+  return copse_parallel(n, threads, answer, &all, err);
 }

@@ -354,27 +354,26 @@ static copse_status set_up(struct maker *m) {
   return COPSE_OK;
 }
 
+static void end_maker(struct maker *m) { copse_arena_free(&m->scratch); }
+
 copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
                                        const struct copse_topology *topology, bool turns,
                                        struct copse_sim_dag *dag, struct copse_err *err) {
+  COPSE_AT_END(end_maker)
   struct maker m = {
       .schedule = schedule, .topology = topology, .turns = turns, .dag = dag, .err = err};
-  copse_status status;
   if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded to be simulated");
   if (copse_schedule_doubles(schedule))
     return copse_fail(err, COPSE_UNSUPPORTED, "an allreduce in stages is simulated as its plan");
-  COPSE_TRY(set_up(&m));
+  COPSE_DO(set_up(&m));
   if (schedule->collective == COPSE_ALLREDUCE)
-    COPSE_TRY(add_allreduce(&m));
+    COPSE_DO(add_allreduce(&m));
   else
-    COPSE_TRY(add_trees(&m));
-  if (schedule->objective.far_first)
-    COPSE_TRY(copse_sim_dag_far_first(dag, err));
-  for (int f = 0; f < schedule->n_flows; f++) COPSE_TRY(add_flow(&m, &schedule->flows[f]));
-out:
-  copse_arena_free(&m.scratch);
-  return status;
+    COPSE_DO(add_trees(&m));
+  if (schedule->objective.far_first) COPSE_DO(copse_sim_dag_far_first(dag, err));
+  for (int f = 0; f < schedule->n_flows; f++) COPSE_DO(add_flow(&m, &schedule->flows[f]));
+  return COPSE_OK;
 }
 
 /* ---- what a plan's pieces are of a message ---------------------------------------------- */

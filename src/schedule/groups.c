@@ -412,12 +412,14 @@ static copse_status read_ranks(struct list_reader *r, const char *list, struct c
   return COPSE_OK;
 }
 
+static void free_nodes(struct copse_group *group) { free(group->nodes); }
+
 static copse_status read_line(struct list_reader *r, char *line, copse_collective collective,
                               int root) {
+  COPSE_AT_END(free_nodes)
   struct copse_group group = {.collective = collective, .root = root, .line = r->line};
   char *words[3], *rest = line, *word;
   int n = 0;
-  copse_status status = COPSE_OK;
   line[strcspn(line, "#")] = '\0';
   while ((word = strsep(&rest, " \t\r"))) {
     if (!*word) continue;
@@ -426,24 +428,22 @@ static copse_status read_line(struct list_reader *r, char *line, copse_collectiv
     words[n++] = word;
   }
   if (n == 0) return COPSE_OK;
-  if (n == 2) COPSE_TRY(read_collective(r, words[0], &group));
-  COPSE_TRY(read_ranks(r, words[n - 1], &group));
-  COPSE_TRY(COPSE_GROW(r->groups, r->capacity, r->n + 1, r->err));
-  r->groups[r->n++] = group;
+  if (n == 2) COPSE_DO(read_collective(r, words[0], &group));
+  COPSE_DO(read_ranks(r, words[n - 1], &group));
+  COPSE_DO(COPSE_PUSH(r->groups, r->n, r->capacity, r->err, group));
   group.nodes = NULL;
-out:
-  free(group.nodes);
-  return status;
+  return COPSE_OK;
 }
+
+static void free_read(struct list_reader *r) { copse_group_list_free(r->groups, (int)r->n); }
 
 copse_status copse_group_list_parse(const char *file, const char *data, size_t size,
                                     const struct copse_topology *topology,
                                     copse_collective collective, int root, struct copse_group **out,
                                     int *n, struct copse_err *err) {
-  struct list_reader r = {.file = file, .topology = topology, .err = err};
+  COPSE_AT_END(free_read) struct list_reader r = {.file = file, .topology = topology, .err = err};
   COPSE_AT_END(copse_free_at) char *text = NULL;
   char *rest, *line;
-  copse_status status = COPSE_OK;
   *out = NULL;
   *n = 0;
   if (memchr(data, '\0', size))
@@ -454,19 +454,15 @@ copse_status copse_group_list_parse(const char *file, const char *data, size_t s
   rest = text;
   while ((line = strsep(&rest, "\n"))) {
     r.line++;
-    COPSE_TRY(read_line(&r, line, collective, root));
+    COPSE_DO(read_line(&r, line, collective, root));
   }
-  if (r.n == 0) {
-    status = copse_fail_at(err, COPSE_BAD_INPUT, file, 0,
-                           "no group; give a list of ranks a line, such as 0-7");
-    goto out;
-  }
+  if (r.n == 0)
+    return copse_fail_at(err, COPSE_BAD_INPUT, file, 0,
+                         "no group; give a list of ranks a line, such as 0-7");
   *out = r.groups;
   *n = (int)r.n;
   r.groups = NULL;
-out:
-  copse_group_list_free(r.groups, (int)r.n);
-  return status;
+  return COPSE_OK;
 }
 
 void copse_group_list_free(struct copse_group *groups, int n) {

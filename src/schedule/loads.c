@@ -74,29 +74,28 @@ static copse_status add_images(struct summing *s, const struct copse_schedule *s
   return COPSE_OK;
 }
 
+static void end_summing(struct summing *s) { copse_arena_free(&s->scratch); }
+
 copse_status copse_schedule_loads(const struct copse_topology *topology,
                                   const struct copse_schedule *schedule, struct copse_q *loads,
                                   struct copse_err *err) {
+  COPSE_AT_END(end_summing)
   struct summing s = {.topology = topology, .weight = COPSE_Q_ZERO, .loads = loads, .err = err};
-  copse_status status;
-  COPSE_TRY(start_summing(&s));
+  COPSE_DO(start_summing(&s));
   for (int t = 0; t < schedule->n_trees; t++) {
     const struct copse_schedule_tree *tree = &schedule->trees[t];
-    COPSE_TRY(set_weight(&s, tree->weight));
+    COPSE_DO(set_weight(&s, tree->weight));
     for (int e = 0; e < tree->n_edges; e++)
       count_path(&s, tree->edges[e].path, tree->edges[e].n_path, tree, t + 1);
   }
   for (int f = 0; f < schedule->n_flows; f++)
     for (int p = 0; p < schedule->flows[f].n_paths; p++) {
       const struct copse_schedule_path *path = &schedule->flows[f].paths[p];
-      COPSE_TRY(set_weight(&s, path->weight));
+      COPSE_DO(set_weight(&s, path->weight));
       count_path(&s, path->nodes, path->n_nodes, NULL, 0);
     }
-  COPSE_TRY(add_counted(&s));
-  status = add_images(&s, schedule);
-out:
-  copse_arena_free(&s.scratch);
-  return status;
+  COPSE_DO(add_counted(&s));
+  return add_images(&s, schedule);
 }
 
 static copse_status most_loaded(const struct copse_topology *topology, const struct copse_q *loads,

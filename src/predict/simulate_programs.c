@@ -341,10 +341,8 @@ struct nodes {
   size_t first, n, capacity;
 };
 
-static copse_status push(struct nodes *list, int node, struct copse_err *err) {
-  copse_status status = copse_grow(&list->v, &list->capacity, list->n + 1, sizeof *list->v, err);
-  if (status == COPSE_OK) list->v[list->n++] = node;
-  return status;
+static copse_status push(struct builder *b, struct nodes *list, int node) {
+  return COPSE_PUSH_IN(&b->scratch, list->v, list->n, list->capacity, b->err, node);
 }
 
 /* ---- MSCCL ---- */
@@ -398,7 +396,7 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
                                       .order = op->first,
                                       .worker = tb->id % COPSE_SIM_MAX_WORKERS};
     COPSE_DO(builder_move(&w->sim, tb->gpu, tb->send, op->step->count, &sent, &arrival));
-    COPSE_DO(push(out, arrival, w->err));
+    COPSE_DO(push(&w->sim, out, arrival));
   }
   w->next[t]++;
   return COPSE_OK;
@@ -450,7 +448,6 @@ copse_status copse_sim_dag_of_msccl(const char *label, const char *data, size_t 
   COPSE_TRY(run_blocks(&w));
   COPSE_TRY(builder_time(&w.sim, foreign));
 out:
-  for (int i = 0; w.arrivals && i < w.file.n_connections; i++) free(w.arrivals[i].v);
   builder_free(&w.sim);
   copse_arena_free(&w.file.arena);
   return status;
@@ -474,7 +471,7 @@ struct mscclpp {
 };
 
 static copse_status need(struct mscclpp *w, int node) {
-  return node < 0 ? COPSE_OK : push(&w->needs, node, w->err);
+  return node < 0 ? COPSE_OK : push(&w->sim, &w->needs, node);
 }
 
 /* What the op at hand adds to the graph: after, or part by part with, all that it needs. */
@@ -596,7 +593,7 @@ static copse_status do_data(struct mscclpp *w, int block, const struct copse_pj_
     COPSE_DO(join(w, block, (double)op->dst[0].size / op->parts / (double)w->sim.chunks, false));
   for (int i = 0; i < op->n_ends && op->type->signals && port; i++)
     COPSE_DO(
-        push(&w->signals[w->file.ends[op->ends[i]].partner], w->port_last[op->ends[i]], w->err));
+        push(&w->sim, &w->signals[w->file.ends[op->ends[i]].partner], w->port_last[op->ends[i]]));
   w->needs.n = 0;
   return COPSE_OK;
 }
@@ -647,7 +644,7 @@ static copse_status do_sync(struct mscclpp *w, int block, const struct copse_pj_
     }
     if (op->channel == COPSE_PJ_PORT && w->port_last[op->ends[i]] > node)
       node = w->port_last[op->ends[i]];
-    if (partner >= 0) COPSE_DO(push(&w->signals[partner], node, w->err));
+    if (partner >= 0) COPSE_DO(push(&w->sim, &w->signals[partner], node));
   }
   if (op->type->waits && w->needs.n > 0)
     COPSE_DO(join(w, block, 1.0 / (double)w->sim.chunks, false));
@@ -667,7 +664,7 @@ static copse_status do_semaphores(struct mscclpp *w, int block, const struct cop
   for (int i = 0; i < op->n_ends; i++) {
     struct nodes *r = &w->released[op->ends[i]];
     if (!acquires) {
-      COPSE_DO(push(r, w->last[block], w->err));
+      COPSE_DO(push(&w->sim, r, w->last[block]));
       continue;
     }
     int taken = w->acquired[op->ends[i]]++ - w->file.semaphores[op->ends[i]];
@@ -784,9 +781,6 @@ copse_status copse_sim_dag_of_mscclpp(const char *label, const char *data, size_
   COPSE_TRY(run_plan(&w));
   COPSE_TRY(builder_time(&w.sim, foreign));
 out:
-  for (int e = 0; w.signals && e < w.file.n_ends; e++) free(w.signals[e].v);
-  for (int s = 0; w.released && s < w.file.n_semaphores; s++) free(w.released[s].v);
-  free(w.needs.v);
   builder_free(&w.sim);
   copse_arena_free(&w.file.arena);
   return status;

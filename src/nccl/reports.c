@@ -84,21 +84,19 @@ const char *copse_nccl_kind_name(unsigned kinds) {
 #define MAX_LINES 65536
 
 void copse_ras_free(struct copse_ras *ras) {
-  free(ras->comms);
-  free(ras->lines);
   copse_arena_free(&ras->arena);
   *ras = (struct copse_ras){0};
 }
 
 static copse_status add_comm(struct copse_ras *out, const struct copse_ras_comm *comm,
                              struct copse_err *err) {
-  return COPSE_PUSH(out->comms, out->n_comms, out->comm_capacity, err, *comm);
+  return COPSE_PUSH_IN(&out->arena, out->comms, out->n_comms, out->comm_capacity, err, *comm);
 }
 
 static copse_status add_line(struct copse_ras *out, const char *text, struct copse_err *err) {
   if (out->n_lines >= MAX_LINES) return COPSE_OK;
   if (!text) return copse_fail_nomem(err);
-  return COPSE_PUSH(out->lines, out->n_lines, out->line_capacity, err, text);
+  return COPSE_PUSH_IN(&out->arena, out->lines, out->n_lines, out->line_capacity, err, text);
 }
 
 /* "    0         1         2         8        16        16   RUNNING      OK": group, communicators

@@ -175,10 +175,7 @@ static copse_status baseline_ship(struct copse_baseline_work *w, const int stops
   struct copse_shipment s = {.src = stops[0], .dst = stops[3], .units = units};
   for (int i = 0; i < 4; i++)
     if (i == 0 || stops[i] != stops[i - 1]) s.stops[s.n_stops++] = stops[i];
-  COPSE_DO(copse_grow(&w->shipments, &w->shipments_capacity, w->n_shipments + 1,
-                      sizeof *w->shipments, w->err));
-  w->shipments[w->n_shipments++] = s;
-  return COPSE_OK;
+  return COPSE_PUSH(w->shipments, w->n_shipments, w->shipments_capacity, w->err, s);
 }
 
 /* The transfer of `units` over the route from src to dst; `transfer` has the rest. */
@@ -398,9 +395,8 @@ static copse_status take(struct fast *f, struct queue *q, int64_t units) {
     int place = (f->hosts->place[q->src] + q->k) % f->places;
     int64_t now = q->left < units ? q->left : units;
     if (now > 0) {
-      COPSE_DO(copse_grow(&f->pieces, &f->pieces_capacity, f->n_pieces + 1, sizeof *f->pieces,
-                          f->w->err));
-      f->pieces[f->n_pieces++] = (struct piece){q->src, member(f->hosts, q->to, place), now};
+      COPSE_DO(COPSE_PUSH(f->pieces, f->n_pieces, f->pieces_capacity, f->w->err,
+                          (struct piece){q->src, member(f->hosts, q->to, place), now}));
     }
     units -= now;
     q->left -= now;

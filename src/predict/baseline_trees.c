@@ -110,10 +110,10 @@ static copse_status grow_tree(struct copse_baseline_work *w, enum copse_phase ph
   for (int i = 0; i < shape->n; i++)
     if (!g.in_tree[shape->links[i].child]) COPSE_DO(join(&g, &shape->links[i]));
   if (g.reduce) reverse(g.edges, g.n_edges);
-  COPSE_DO(copse_grow(&w->trees, &w->trees_capacity, w->n_trees + 1, sizeof *w->trees, w->err));
-  w->trees[w->n_trees++] = (struct copse_schedule_tree){
-      .root = root, .phase = phase, .weight = weight, .n_edges = g.n_edges, .edges = g.edges};
-  return COPSE_OK;
+  return COPSE_PUSH(
+      w->trees, w->n_trees, w->trees_capacity, w->err,
+      (struct copse_schedule_tree){
+          .root = root, .phase = phase, .weight = weight, .n_edges = g.n_edges, .edges = g.edges});
 }
 
 /* Grows the shape as a tree of every phase that the collective has. */

@@ -79,7 +79,7 @@ START_TEST(any_allocation_may_fail) {
     failures += status == COPSE_NOMEM;
   }
   free(text);
-  ck_assert_int_gt(failures, 1);
+  ck_assert_int_ge(failures, 1); /* one where all that is read shares a block of its arena */
 }
 END_TEST
 

@@ -101,7 +101,7 @@ START_TEST(the_same_of_fabrics_and_profiles) {
     if (!reached) break;
     failures += status == COPSE_NOMEM;
   }
-  ck_assert_int_gt(failures, 5);
+  ck_assert_int_ge(failures, 4); /* lists share the blocks of their owner's arena */
 }
 END_TEST
 

@@ -16,9 +16,6 @@
 #include "topology/words.h"
 
 void copse_audit_free(struct copse_audit *audit) {
-  free(audit->findings);
-  free(audit->gaps);
-  free(audit->notes);
   copse_arena_free(&audit->arena);
   *audit = (struct copse_audit){0};
 }
@@ -27,8 +24,8 @@ copse_status copse_audit_add(struct copse_audit *audit, enum copse_audit_step st
                              const char *what, const char *evidence, const char *mend,
                              struct copse_err *err) {
   if (!what || !evidence || !mend) return copse_fail_nomem(err);
-  COPSE_DO(
-      COPSE_GROW(audit->findings, audit->finding_capacity, (size_t)audit->n_findings + 1, err));
+  COPSE_DO(COPSE_GROW_IN(&audit->arena, audit->findings, audit->finding_capacity,
+                         (size_t)audit->n_findings + 1, err));
   audit->findings[audit->n_findings++] =
       (struct copse_audit_finding){.what = what,
                                    .evidence = evidence,
@@ -53,14 +50,15 @@ const char *copse_audit_link(const struct copse_audit_input *in, struct copse_au
 static copse_status add_gap(struct copse_audit *audit, const char *what, const char *command,
                                   struct copse_err *err) {
   if (!what || !command) return copse_fail_nomem(err);
-  return COPSE_PUSH(audit->gaps, audit->n_gaps, audit->gap_capacity, err,
-                    (struct copse_audit_gap){what, command});
+  return COPSE_PUSH_IN(&audit->arena, audit->gaps, audit->n_gaps, audit->gap_capacity, err,
+                       (struct copse_audit_gap){what, command});
 }
 
 static copse_status add_note(struct copse_audit *audit, const char *note,
                                    struct copse_err *err) {
   if (!note) return copse_fail_nomem(err);
-  return COPSE_PUSH(audit->notes, audit->n_notes, audit->note_capacity, err, note);
+  return COPSE_PUSH_IN(&audit->arena, audit->notes, audit->n_notes, audit->note_capacity, err,
+                       note);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

@@ -393,24 +393,15 @@ static copse_status add_torus(struct composer *c) {
 
 copse_status copse_fabric_map_add_port(struct copse_fabric_map *map, struct copse_map_port port,
                                        struct copse_err *err) {
-  size_t n = (size_t)map->n_ports;
-  COPSE_DO(copse_grow(&map->ports, &map->port_capacity, n + 1, sizeof port, err));
-  map->ports[map->n_ports++] = port;
-  return COPSE_OK;
+  return COPSE_PUSH_IN(&map->arena, map->ports, map->n_ports, map->port_capacity, err, port);
 }
 
 copse_status copse_fabric_map_add_cable(struct copse_fabric_map *map, struct copse_map_cable cable,
                                         struct copse_err *err) {
-  size_t n = (size_t)map->n_cables;
-  COPSE_DO(copse_grow(&map->cables, &map->cable_capacity, n + 1, sizeof cable, err));
-  map->cables[map->n_cables++] = cable;
-  return COPSE_OK;
+  return COPSE_PUSH_IN(&map->arena, map->cables, map->n_cables, map->cable_capacity, err, cable);
 }
 
 void copse_fabric_map_free(struct copse_fabric_map *map) {
-  free(map->switches);
-  free(map->ports);
-  free(map->cables);
   copse_arena_free(&map->arena);
   *map = (struct copse_fabric_map){0};
 }

@@ -126,7 +126,7 @@ static copse_status intern(struct slurm_reader *r, const char *name, int *out) {
                               offsetof(struct copse_map_switch, id));
   if (*out >= 0) return COPSE_OK;
   if (n >= COPSE_TOPOLOGY_MAX_NODES) return refuse_slurm(r, name, "is one switch too many");
-  COPSE_DO(COPSE_GROW(map->switches, map->switch_capacity, n + 1, r->err));
+  COPSE_DO(COPSE_GROW_IN(&map->arena, map->switches, map->switch_capacity, n + 1, r->err));
   map->switches[n] = (struct copse_map_switch){.line = r->line};
   COPSE_DO(copse_arena_text(&map->arena, name, &map->switches[n].id, r->err));
   COPSE_DO(copse_index_map_add(r->ids, copse_key_text(name), (int)n, r->err));

@@ -134,10 +134,7 @@ static copse_status read_cable(struct reader *r, char *line) {
     cable.b = node, cable.b_port = port;
   }
   if (r->n_cables >= COPSE_TOPOLOGY_MAX_LINKS) return refuse(r, "more ports than links can be");
-  COPSE_DO(
-      copse_grow(&r->cables, &r->cable_capacity, (size_t)r->n_cables + 1, sizeof cable, r->err));
-  r->cables[r->n_cables++] = cable;
-  return COPSE_OK;
+  return COPSE_PUSH(r->cables, r->n_cables, r->cable_capacity, r->err, cable);
 }
 
 static copse_status read_lines(struct reader *r, struct copse_lines *lines) {
@@ -170,7 +167,7 @@ static copse_status add_switches(struct reader *r) {
     bool free_name = e->about && e->about[0] && strlen(e->about) < 100 &&
                      copse_index_map_next(&names, key, &cursor) < 0;
     if (free_name) COPSE_DO(copse_index_map_add(&names, key, i, r->err));
-    COPSE_DO(COPSE_GROW(map->switches, map->switch_capacity, n + 1, r->err));
+    COPSE_DO(COPSE_GROW_IN(&map->arena, map->switches, map->switch_capacity, n + 1, r->err));
     map->switches[n] =
         (struct copse_map_switch){.id = free_name ? e->about : e->guid, .line = e->line};
     e->sw = map->n_switches++;

@@ -106,9 +106,7 @@ static copse_status add(struct copse_catalogue *catalogue, const char *folder, c
   struct copse_catalogue_entry entry = {copse_arena_printf(arena, "%.*s", (int)n, file),
                                         copse_arena_printf(arena, "%s/%s", folder, file)};
   if (!entry.name || !entry.path) return copse_fail_nomem(err);
-  COPSE_DO(copse_grow(&catalogue->entries, &catalogue->capacity, (size_t)catalogue->n + 1,
-                      sizeof entry, err));
-  catalogue->entries[catalogue->n++] = entry;
+  COPSE_DO(COPSE_PUSH(catalogue->entries, catalogue->n, catalogue->capacity, err, entry));
   return COPSE_OK;
 }
 

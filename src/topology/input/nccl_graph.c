@@ -77,14 +77,11 @@ copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, enum copse_nccl
                                  int src, int dst, struct copse_q bandwidth, long line,
                                  struct copse_err *err) {
   struct copse_nccl_link link = {kind, src, dst, bandwidth, line, false, COPSE_GUESS_NONE};
-  size_t n = (size_t)graph->n_links;
   if (graph->n_links >= COPSE_TOPOLOGY_MAX_LINKS)
     return copse_fail_at(err, COPSE_BAD_INPUT, graph->file, line,
                          "more than %d links, the most a topology can have",
                          COPSE_TOPOLOGY_MAX_LINKS);
-  COPSE_DO(copse_grow(&graph->links, &graph->link_capacity, n + 1, sizeof link, err));
-  graph->links[graph->n_links++] = link;
-  return COPSE_OK;
+  return COPSE_PUSH(graph->links, graph->n_links, graph->link_capacity, err, link);
 }
 
 copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,

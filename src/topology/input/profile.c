@@ -26,8 +26,6 @@
 #define MAX_TESTS 4096
 
 void copse_nvbandwidth_free(struct copse_nvbandwidth *report) {
-  free(report->devices);
-  free(report->tests);
   copse_arena_free(&report->arena);
   *report = (struct copse_nvbandwidth){0};
 }
@@ -58,7 +56,7 @@ static copse_status read_bus(struct copse_nvbandwidth *out, struct copse_scan s,
 }
 
 static copse_status need_device(struct copse_nvbandwidth *out, int index, struct copse_err *err) {
-  COPSE_DO(COPSE_GROW(out->devices, out->device_capacity, (size_t)index + 1, err));
+  COPSE_DO(COPSE_GROW_IN(&out->arena, out->devices, out->device_capacity, (size_t)index + 1, err));
   for (; out->n_devices <= index; out->n_devices++)
     out->devices[out->n_devices] = (struct copse_nvbandwidth_device){"", ""};
   return COPSE_OK;
@@ -123,7 +121,7 @@ static copse_status keep(struct copse_nvbandwidth *out, const struct matrix *m, 
   test.rows = rows;
   test.columns = columns;
   test.cells = cells;
-  return COPSE_PUSH(out->tests, out->n_tests, out->test_capacity, err, test);
+  return COPSE_PUSH_IN(&out->arena, out->tests, out->n_tests, out->test_capacity, err, test);
 }
 
 static copse_status add_column(struct matrix *m, int column, struct copse_err *err) {

@@ -319,8 +319,7 @@ static copse_status ask_for_best_cuts(struct asking *q, struct copse_err *err) {
   double *own, *least;
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   COPSE_DO(COPSE_ARRAY(&arena, (size_t)all, vain, err));
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)all, own, err));
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)all, least, err));
+  COPSE_DO(COPSE_ARRAYS(&arena, (size_t)all, double, err, &own, &least));
   for (int i = 0; i < all; i++) {
     own[i] = q->us[i];
     least[i] = INFINITY;

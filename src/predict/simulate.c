@@ -771,8 +771,7 @@ copse_status copse_simulate_all(const struct copse_topology *topology,
   COPSE_AT_END(free_frames) struct all all = {.topology = topology, .questions = questions};
   int threads = count_threads(questions, n);
   COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *all.frames, &all.frames, err));
-  COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *all.frame_of, &all.frame_of, err));
-  COPSE_DO(copse_arena_array(&scratch, (size_t)n, sizeof *all.first, &all.first, err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, (size_t)n, int, err, &all.frame_of, &all.first));
   for (int i = 0; i < n; i++) {
     if (i == 0 || questions[i].dag != questions[i - 1].dag) all.first[all.n_frames++] = i;
     all.frame_of[i] = all.n_frames - 1;

@@ -339,16 +339,11 @@ static copse_status set_up(struct maker *m) {
   size_t ranks = (size_t)s->n_ranks, links = (size_t)m->topology->n_links;
   size_t longest = (size_t)longest_path(s);
   COPSE_DO(copse_arena_array(&m->scratch, (size_t)s->n_nodes, sizeof(int), &m->node_of, m->err));
-  COPSE_DO(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->arrival, m->err));
-  COPSE_DO(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->children, m->err));
-  COPSE_DO(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->sibling, m->err));
-  COPSE_DO(copse_arena_array(&m->scratch, ranks, sizeof(int), &m->list, m->err));
+  COPSE_DO(COPSE_ARRAYS(&m->scratch, ranks, int, m->err, &m->arrival, &m->children, &m->sibling,
+                        &m->list));
   COPSE_DO(copse_arena_array(&m->scratch, (size_t)s->n_trees, sizeof(int), &m->next_tree, m->err));
-  COPSE_DO(copse_arena_array(&m->scratch, longest, sizeof(int), &m->links, m->err));
-  COPSE_DO(copse_arena_array(&m->scratch, longest, sizeof(int), &m->copies, m->err));
-  COPSE_DO(copse_arena_array(&m->scratch, longest, sizeof(int), &m->path, m->err));
-  COPSE_DO(copse_arena_array(&m->scratch, links, sizeof(int), &m->copy_of, m->err));
-  COPSE_DO(copse_arena_array(&m->scratch, links, sizeof(int), &m->stamps, m->err));
+  COPSE_DO(COPSE_ARRAYS(&m->scratch, longest, int, m->err, &m->links, &m->copies, &m->path));
+  COPSE_DO(COPSE_ARRAYS(&m->scratch, links, int, m->err, &m->copy_of, &m->stamps));
   for (int i = 0; i < s->n_nodes; i++)
     m->node_of[i] = copse_topology_find(m->topology, s->nodes[i]);
   return COPSE_OK;

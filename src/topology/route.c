@@ -121,12 +121,9 @@ static copse_status rank_widths(struct search *s, struct copse_err *err) {
 static copse_status search_start(struct search *s, struct copse_err *err) {
   const struct copse_topology *t = s->topology;
   size_t nodes = (size_t)t->n_nodes, links = (size_t)t->n_links;
-  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(int), &s->width_of, err));
+  COPSE_DO(COPSE_ARRAYS(&s->scratch, links, int, err, &s->width_of, &s->best));
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->more, err));
-  COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(int), &s->best, err));
-  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->n_best, err));
-  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->distance, err));
-  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->width, err));
+  COPSE_DO(COPSE_ARRAYS(&s->scratch, nodes, int, err, &s->n_best, &s->distance, &s->width));
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->used, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->ways, &s->ways, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->queue, err));

@@ -134,8 +134,7 @@ copse_status copse_places_find(const struct copse_topology *topology, struct cop
                                struct copse_places *out, struct copse_err *err) {
   COPSE_AT_END(free_finding) struct finding f = {.topology = topology, .err = err};
   bool by_name = true;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)topology->n_nodes, f.of, err));
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)topology->n_nodes, f.first, err));
+  COPSE_DO(COPSE_ARRAYS(arena, (size_t)topology->n_nodes, int, err, &f.of, &f.first));
   *out = (struct copse_places){.of = f.of};
   COPSE_DO(find_by_name(&f, &out->n));
   if (out->n == 0) {

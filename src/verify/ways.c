@@ -97,8 +97,7 @@ static copse_status find_nics(struct copse_verify_ways *w, struct copse_arena *s
   bool *nets, *out, *in, cabled = false;
   int n = 0;
   COPSE_DO(COPSE_ARRAY(scratch, (size_t)w->n_hosts + 1, nets, err));
-  COPSE_DO(COPSE_ARRAY(scratch, (size_t)t->n_nodes, out, err));
-  COPSE_DO(COPSE_ARRAY(scratch, (size_t)t->n_nodes, in, err));
+  COPSE_DO(COPSE_ARRAYS(scratch, (size_t)t->n_nodes, bool, err, &out, &in));
   for (int v = 0; v < t->n_nodes; v++)
     if (w->host[v] >= 0 && is(t, v, "net")) nets[w->host[v]] = true;
   for (int i = 0; i < t->n_links; i++) {

@@ -706,8 +706,7 @@ static copse_status route(struct packer *p, int n, double speed, struct copse_er
   uint32_t state = 1;
   bool done = false;
   if (!set_room(p, n, speed)) return COPSE_OK;
-  COPSE_DO(COPSE_ARRAY(&p->scratch, (size_t)n, p->routed, err));
-  COPSE_DO(COPSE_ARRAY(&p->scratch, (size_t)n, p->best, err));
+  COPSE_DO(COPSE_ARRAYS(&p->scratch, (size_t)n, struct copse_ring, err, &p->routed, &p->best));
   p->speed = copse_q_to_double(p->packings[n - 1].speed) * (1 + COPSE_RINGS_GAIN);
   for (int i = 0; i < COPSE_RINGS_NOISES && !done; i++)
     COPSE_DO(negotiate(p, n, (uint32_t)COPSE_RINGS_NOISE << 2 * i, &state, &done, err));

@@ -280,8 +280,7 @@ copse_status copse_refinement_make(struct copse_refinement *r,
   COPSE_DO(COPSE_ARRAYS(&r->arena, size, int, err, &r->queue, &r->hit_of, &r->hit_cells,
                         &r->cell_hits, &r->cell_start));
   COPSE_DO(COPSE_ARRAY(&r->arena, size, r->queued, err));
-  COPSE_DO(COPSE_ARRAY(&r->arena, size, r->hits, err));
-  COPSE_DO(COPSE_ARRAY(&r->arena, size, r->sorted, err));
+  COPSE_DO(COPSE_ARRAYS(&r->arena, size, struct copse_refinement_hit, err, &r->hits, &r->sorted));
   for (size_t v = 0; v < size; v++) r->hit_of[v] = -1;
   return COPSE_OK;
 }

@@ -432,6 +432,10 @@ START_TEST(a_compact_schedule_goes_through_the_whole_chain) {
   ck_assert_ptr_nonnull(strstr(result.out, "images under"));
   ck_assert_msg(run("@ verify %%/s.json -t %%/c.json") == 0, "%s", result.err);
   ck_assert_msg(run("@ expand %%/s.json -o %%/e.json") == 0, "%s", result.err);
+  /* the bytes that it says, also of what is packed */
+  ck_assert_int_eq(run("@ expand %%/s.json -o %%/e.json.gz --json >%%/said && "
+                       "grep -q \"\\\"bytes\\\": $(wc -c <%%/e.json)}\" %%/said"),
+                   0);
   ck_assert_msg(run("@ verify %%/e.json -t %%/c.json") == 0, "%s", result.err);
   ck_assert_msg(run("@ simulate %%/s.json -t %%/c.json -b 1M -e 1M") == 0, "%s", result.err);
   ck_assert_msg(run("@ lower %%/s.json --to plan -o %%/p.plan") == 0, "%s", result.err);

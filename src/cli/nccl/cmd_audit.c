@@ -634,11 +634,8 @@ static copse_status print(const struct options *o, const struct copse_audit *aud
   return COPSE_OK;
 }
 
-static copse_status audit(void *options, struct copse_cli_work *w) {
-  struct options *o = options;
-  COPSE_AT_END(free_inputs) struct inputs inputs = {0};
-  struct inputs *in = &inputs;
-  in->notes = (struct copse_notes){take_note, in};
+/* Reads the files, and the topology that they are about. */
+static copse_status take_all(struct options *o, struct inputs *in, struct copse_cli_work *w) {
   o->topology.options.notes = &in->notes;
   for (int i = 0; i < o->n_files; i++) COPSE_DO(take_file(o, in, o->files[i], &w->err));
   if (in->log_path)
@@ -653,7 +650,15 @@ static copse_status audit(void *options, struct copse_cli_work *w) {
                                                    : w->topology->name;
   COPSE_DO(load_all_links(o, in, w));
   COPSE_DO(copse_nccl_machine_open(whole_of(in, w), &in->machine, &w->err));
-  COPSE_DO(repeat_host(o, in, w));
+  return repeat_host(o, in, w);
+}
+
+static copse_status audit(void *options, struct copse_cli_work *w) {
+  struct options *o = options;
+  COPSE_AT_END(free_inputs) struct inputs inputs = {0};
+  struct inputs *in = &inputs;
+  in->notes = (struct copse_notes){take_note, in};
+  COPSE_DO(take_all(o, in, w));
   const struct copse_topology *all = whole_of(in, w);
   copse_cli_phase("bounds");
   COPSE_DO(find_bounds(in, o, w));

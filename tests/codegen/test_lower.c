@@ -303,15 +303,17 @@ START_TEST(a_root_deals_the_puts_of_its_sum) {
 END_TEST
 
 /* A rank that passes on what came, 1 in 0 > 1 > 2 .. 9, deals its puts as well: no worker of it
- * puts before the one that takes in has said so. Over two trees each has half of the workers. */
+ * puts before the one that takes in has said so. Over two trees each has half of the workers. Eight
+ * messages take 1.44 us: where links need 4 us they are dealt, where 20 us they are not. */
 START_TEST(a_rank_deals_what_it_passes_on) {
+  static const struct copse_q times[] = {{1, 100}, {1, 100}, {1, 100}, {1, 100}, {4, 1}, {20, 1}};
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_proof_report report;
   struct copse_plan *plan;
   struct copse_schedule *schedule = copse_test_star(10, COPSE_BROADCAST);
   struct copse_schedule_tree trees[2] = {schedule->trees[0], schedule->trees[0]};
   struct copse_schedule_edge edges[9];
-  int paths[9][2], n_trees = 1 + _i / 2, puts = 0, putting = 0, waits = 0;
+  int paths[9][2], n_trees = 1 + (_i / 2) % 2, puts = 0, putting = 0, waits = 0;
   for (int e = 0; e < 9; e++) {
     paths[e][0] = e > 0;
     paths[e][1] = e + 1;
@@ -326,18 +328,18 @@ START_TEST(a_rank_deals_what_it_passes_on) {
   struct copse_lower_options lower = {.max_workers = 8};
   schedule->objective = (struct copse_schedule_objective){
       .bytes = 1 << 10, .chunks = 2, .far_first = _i % 2, .alpha_us = {2, 1}};
-  schedule->bound.time_per_GB = (struct copse_q){1, 100}; /* 0.01 us */
+  schedule->bound.time_per_GB = times[_i];
   ASSERT_OK(copse_lower_schedule(schedule, &lower, &plan, &err), &err);
   ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
   const struct copse_plan_rank *rank = &plan->ranks[1];
   for (uint32_t w = rank->first_worker; w < rank->first_worker + rank->n_workers; w++) {
     int own = count_puts(plan, 1, &plan->workers[w]);
-    ck_assert_int_le(own, 2 * n_trees);
+    ck_assert_int_le(own, _i == 5 ? 8 : 2 * n_trees);
     puts += own;
     putting += own > 0;
   }
   ck_assert_int_eq(puts, 8 * n_trees);
-  ck_assert_int_ge(putting, 4);
+  ck_assert_int_ge(putting, _i == 5 ? 1 : 4);
   run_in_place(plan, COPSE_BROADCAST, COPSE_BACKEND_CPU);
   run_in_place(plan, COPSE_BROADCAST, COPSE_BACKEND_THREADS);
   for (uint32_t i = 0; i < plan->header.n_ops; i++) { /* a put that waits for nobody */
@@ -354,7 +356,8 @@ START_TEST(a_rank_deals_what_it_passes_on) {
     *op = wait;
     waits++;
   }
-  ck_assert_int_ge(waits, 3 * n_trees);
+  ck_assert_int_ge(waits, _i == 5 ? 0 : 3 * n_trees);
+  ck_assert_int_eq(putting == 1, _i == 5);
   copse_plan_free(plan);
   copse_schedule_free(schedule);
 }
@@ -436,7 +439,7 @@ int main(void) {
   tcase_add_test(tc, more_children_than_a_move_has_operands_take_several);
   tcase_add_loop_test(tc, a_root_deals_its_puts_to_all_its_workers, 0, 3);
   tcase_add_loop_test(tc, a_root_deals_the_puts_of_its_sum, 0, 2);
-  tcase_add_loop_test(tc, a_rank_deals_what_it_passes_on, 0, 4);
+  tcase_add_loop_test(tc, a_rank_deals_what_it_passes_on, 0, 6);
   tcase_add_test(tc, pieces_tile_every_block_for_any_count);
   tcase_add_test(tc, options_out_of_range_are_refused);
   tcase_add_test(tc, the_same_schedule_gives_the_same_bytes);

@@ -159,10 +159,11 @@ static void find_levels(const struct copse_unit_tree *tree, int root, int phase,
   }
 }
 
-/* Whether in a schedule for one size messages keep the workers of a rank that puts in so many
- * trees longer than links at least: of more trees, which have workers of their own, the order
+/* Whether in a schedule for one size messages keep the workers of a root longer than links at
+ * least, which puts in so many trees: of more trees, which have workers of their own, the order
  * counts. With eight trees dealt allgathers of 256 KiB and 1 MiB on torus-a100-x4 took 2 to 3 %
- * longer. */
+ * longer. A rank that passes on deals where its messages, one after the other, take a part of that
+ * time: what waits for the last of them is behind by it. */
 static bool is_dealt(const struct lowering *l, const struct copse_unit *unit, int rank,
                      int n_units) {
   const struct copse_schedule *s = l->b->schedule;
@@ -173,7 +174,8 @@ static bool is_dealt(const struct lowering *l, const struct copse_unit *unit, in
     links_us = (double)s->objective.bytes / l->n_ranks / COPSE_POLICY_DEALT_RATE;
     messages = 1;
   }
-  return l->units.in_order && message_us * messages > links_us * n_units;
+  links_us *= rank == unit->root ? n_units : COPSE_POLICY_DEALT_PART;
+  return l->units.in_order && message_us * messages > links_us;
 }
 
 /* How many of a rank's workers put to its children, where it puts in so many trees. */

@@ -176,6 +176,21 @@ void copse_index_map_free(struct copse_index_map *map) {
   *map = (struct copse_index_map){NULL, 0, 0};
 }
 
+copse_status copse_names_keep(struct copse_names *names, struct copse_arena *arena,
+                              const char *text, const char **out, struct copse_err *err) {
+  int i = copse_index_map_find(&names->by_text, text, names->list, sizeof *names->list, 0);
+  if (i < 0) {
+    COPSE_DO(copse_arena_text(arena, text, out, err));
+    i = (int)names->n;
+    COPSE_DO(COPSE_PUSH_IN(arena, names->list, names->n, names->capacity, err, *out));
+    COPSE_DO(copse_index_map_add(&names->by_text, copse_key_text(text), i, err));
+  }
+  *out = names->list[i];
+  return COPSE_OK;
+}
+
+void copse_names_free(struct copse_names *names) { copse_index_map_free(&names->by_text); }
+
 /* FNV-1a of 64 bits. */
 uint64_t copse_key_text(const char *text) {
   uint64_t h = 0xcbf29ce484222325u;

@@ -103,6 +103,18 @@ int copse_index_map_find(const struct copse_index_map *map, const char *text, co
 
 void copse_index_map_free(struct copse_index_map *map);
 
+/* Texts, each once: equal ones have one address. Zero-initialise; release with copse_names_free. */
+struct copse_names {
+  struct copse_index_map by_text;
+  const char **list;
+  size_t n, capacity;
+};
+/* *out is the text's copy in the arena, which owns the list too. COPSE_NOMEM. */
+copse_status copse_names_keep(struct copse_names *names, struct copse_arena *arena,
+                              const char *text, const char **out,
+                              struct copse_err *err) COPSE_CHECKED;
+void copse_names_free(struct copse_names *names);
+
 /* The finaliser of splitmix64 (S. Vigna): neighbouring numbers go to unrelated ones. */
 static inline uint64_t copse_scatter(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -8,7 +8,7 @@
 
 typedef __int128 wide;
 
-static wide wide_gcd(wide a, wide b) {
+wide copse_gcd_wide(wide a, wide b) {
   if (a < 0) a = -a;
   if (b < 0) b = -b;
   while (b) {
@@ -21,7 +21,7 @@ static wide wide_gcd(wide a, wide b) {
 
 int64_t copse_gcd(int64_t a, int64_t b) {
   /* |INT64_MIN| can only come back if both are; callers hold less */
-  return (int64_t)wide_gcd(a, b);
+  return (int64_t)copse_gcd_wide(a, b);
 }
 
 copse_status copse_lcm(int64_t a, int64_t b, int64_t *lcm, struct copse_err *err) {
@@ -42,7 +42,7 @@ static copse_status reduce(wide num, wide den, struct copse_q *out, struct copse
     num = -num;
     den = -den;
   }
-  wide g = wide_gcd(num, den);
+  wide g = copse_gcd_wide(num, den);
   num /= g;
   den /= g;
   if (num > INT64_MAX || num < -INT64_MAX || den > INT64_MAX)

@@ -23,6 +23,7 @@ static inline bool copse_mul_overflows(int64_t a, int64_t b, int64_t *product) {
 }
 
 int64_t copse_gcd(int64_t a, int64_t b); /* of absolute values; gcd(0, 0) = 0 */
+__int128 copse_gcd_wide(__int128 a, __int128 b);
 
 static inline int64_t copse_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t copse_larger(int64_t a, int64_t b) { return a > b ? a : b; }

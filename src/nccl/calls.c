@@ -18,18 +18,15 @@
 #define MAX_RANKS (1 << 22)
 
 struct copse_calls_reader {
-  struct copse_index_map by_call, by_name;
-  const char **names;
-  size_t name_capacity;
-  int n_names;
+  struct copse_index_map by_call;
+  struct copse_names names;
 };
 
 void copse_calls_free(struct copse_calls *calls) {
   struct copse_calls_reader *r = calls->reader;
   if (r) {
     copse_index_map_free(&r->by_call);
-    copse_index_map_free(&r->by_name);
-    free(r->names);
+    copse_names_free(&r->names);
     free(r);
   }
   free(calls->calls);
@@ -41,17 +38,7 @@ void copse_calls_free(struct copse_calls *calls) {
 /* Each text once: equal ones have one address. */
 static copse_status intern(struct copse_calls *calls, const char *text, const char **out,
                            struct copse_err *err) {
-  struct copse_calls_reader *r = calls->reader;
-  int i = copse_index_map_find(&r->by_name, text, r->names, sizeof *r->names, 0);
-  if (i < 0) {
-    i = r->n_names;
-    COPSE_DO(COPSE_GROW(r->names, r->name_capacity, (size_t)i + 1, err));
-    COPSE_DO(copse_arena_text(&calls->arena, text, &r->names[i], err));
-    COPSE_DO(copse_index_map_add(&r->by_name, copse_key_text(text), i, err));
-    r->n_names++;
-  }
-  *out = r->names[i];
-  return COPSE_OK;
+  return copse_names_keep(&calls->reader->names, &calls->arena, text, out, err);
 }
 
 static bool same_call(const struct copse_recorded_call *a, const struct copse_recorded_call *b) {

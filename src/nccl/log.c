@@ -24,7 +24,7 @@ void copse_nccl_log_free(struct copse_nccl_log *log) {
   if (!r) return;
   struct copse_log_list *lists[] = {&r->listed, &r->passes, &r->trees, &r->graphs,   &r->hops,
                                     &r->edges,  &r->picks,  &r->nics,  &r->settings, &r->warnings};
-  struct copse_index_map *maps[] = {&r->process_map, &r->thread_map, &r->pointer_map, &r->name_map,
+  struct copse_index_map *maps[] = {&r->process_map, &r->thread_map, &r->pointer_map,
                                     &r->said_map,    &r->nic_map,    &r->pid_map};
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free_list(lists[i]);
   for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) copse_index_map_free(maps[i]);
@@ -32,7 +32,7 @@ void copse_nccl_log_free(struct copse_nccl_log *log) {
   free(r->threads);
   free(r->members);
   free(r->pointers);
-  free(r->names);
+  copse_names_free(&r->names);
   copse_arena_free(&r->arena);
   free(r);
 }
@@ -70,16 +70,7 @@ copse_status copse_log_name(struct copse_log_reader *r, const struct copse_scan 
   if (n > sizeof text - 1) n = sizeof text - 1;
   for (size_t i = 0; i < n; i++) text[i] = piece->at[i] ? piece->at[i] : '?';
   text[n] = '\0';
-  int i = copse_index_map_find(&r->name_map, text, r->names, sizeof *r->names, 0);
-  if (i < 0) {
-    i = r->n_names;
-    COPSE_DO(COPSE_GROW(r->names, r->name_capacity, (size_t)i + 1, err));
-    COPSE_DO(copse_arena_text(&r->arena, text, &r->names[i], err));
-    COPSE_DO(copse_index_map_add(&r->name_map, copse_key_text(text), i, err));
-    r->n_names++;
-  }
-  *out = r->names[i];
-  return COPSE_OK;
+  return copse_names_keep(&r->names, &r->arena, text, out, err);
 }
 
 /* ---- who wrote a line ------------------------------------------------------------------------ */

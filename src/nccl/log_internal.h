@@ -70,10 +70,10 @@ struct copse_log_reader {
   struct copse_log_thread *threads;
   struct copse_log_member *members;
   struct copse_log_pointer *pointers;
-  const char **names; /* each text once */
-  size_t process_capacity, thread_capacity, member_capacity, pointer_capacity, name_capacity;
-  int n_processes, n_threads, n_members, n_pointers, n_names;
-  struct copse_index_map process_map, thread_map, pointer_map, name_map, said_map, nic_map, pid_map;
+  struct copse_names names;
+  size_t process_capacity, thread_capacity, member_capacity, pointer_capacity;
+  int n_processes, n_threads, n_members, n_pointers;
+  struct copse_index_map process_map, thread_map, pointer_map, said_map, nic_map, pid_map;
   struct copse_log_list listed, passes, trees, graphs, hops, edges, picks;
   struct copse_log_list nics, settings, warnings;
   const char *version; /* of a line without a prefix */

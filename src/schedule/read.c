@@ -27,12 +27,7 @@ static copse_status refute(struct copse_reader *r, const cJSON *item, const cJSO
 
 /* Returns the index of an id seen before, -1 for others. */
 int copse_reader_known(const struct copse_reader *r, const char *id) {
-  size_t cursor = 0;
-  uint64_t key = copse_key_text(id);
-  int index;
-  while ((index = copse_index_map_next(&r->index, key, &cursor)) >= 0)
-    if (strcmp(r->nodes[index], id) == 0) break;
-  return index;
+  return copse_index_map_find(&r->index, id, r->nodes, sizeof *r->nodes, 0);
 }
 
 /* The index of a node id, new ones appended. */

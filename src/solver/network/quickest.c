@@ -215,15 +215,6 @@ static copse_status begin(struct copse_quickest *q, const struct copse_quickest_
 
 __extension__ typedef __int128 wide;
 
-static wide wide_gcd(wide a, wide b) {
-  while (b != 0) {
-    wide rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 /* Flow of value F and cost C: time (amount + C) / F, and how it compares with others. */
 struct span {
   wide above, below;
@@ -236,7 +227,7 @@ static copse_status get_span(struct copse_q amount, int64_t flow, wide cost, str
       __builtin_add_overflow(whole, (wide)amount.num, &out->above))
     return copse_fail(err, COPSE_OVERFLOW, "a least time needs more than 127 bits");
   out->below = (wide)flow * amount.den;
-  wide common = wide_gcd(out->above, out->below);
+  wide common = copse_gcd_wide(out->above, out->below);
   out->above /= common;
   out->below /= common;
   return COPSE_OK;

@@ -332,7 +332,7 @@ static void begin_report(struct bench *bench) {
   fflush(stdout);
 }
 
-/* As many decimals, up to two, as the width has room for. */
+/* Writes as many decimals, up to two, as the width has room for. */
 static const char *fit(double value, int width, char text[32]) {
   for (int decimals = 2; decimals >= 0; decimals--)
     if (snprintf(text, 32, "%*.*f", width, decimals, value) <= width) return text;
@@ -500,7 +500,7 @@ static copse_status run_row(struct bench *bench, uint64_t bytes, enum copse_type
   return COPSE_OK;
 }
 
-/* As nccl-tests does: all sizes for a type and an operation, then the next. */
+/* Runs all sizes for a type and an operation, then the next, as nccl-tests does. */
 static copse_status run_all(struct bench *bench, struct copse_err *err) {
   const struct options *o = bench->options;
   bool reduces = copse_collective_reduces((copse_collective)bench->plan->header.collective);

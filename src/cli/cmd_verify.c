@@ -32,7 +32,7 @@ struct options {
   bool json;
 };
 
-/* Of how many GPUs, where the schedule is not for all of them. */
+/* Prints of how many GPUs, where the schedule is not for all of them. */
 static void print_ranks(const struct copse_topology *t, int n_gpus) {
   if (t->n_ranks == n_gpus)
     printf("%d ranks%s\n", n_gpus, t->chosen_from ? ", in an order of their own" : "");

@@ -251,7 +251,7 @@ bool copse_cli_may_be(const char *path, const char *kind) {
 const char *const copse_cli_collectives[] = {
     "allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall", NULL};
 
-/* As NCCL spells it too: ncclAllReduce, bcast. */
+/* Finds a collective, also as NCCL spells it: ncclAllReduce, bcast. */
 static bool find_collective(const char *value, copse_collective *out) {
   if (strncasecmp(value, "nccl", 4) == 0) value += 4;
   return copse_collective_from_name(strcasecmp(value, "bcast") == 0 ? "broadcast" : value, out);

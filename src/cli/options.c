@@ -363,7 +363,7 @@ static bool take_decimal(const struct copse_option *it, const char *value, doubl
   return *out >= (double)it->min && *out <= (double)it->max;
 }
 
-/* With the words that it can be, where they are few. */
+/* Refuses with the words that it can be, where they are few. */
 static int refuse_missing(const char *command, const struct copse_option *it, const char *given) {
   struct copse_line list = {.used = 0};
   for (int i = 0; it && it->words && it->words[i]; i++)

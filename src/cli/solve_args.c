@@ -247,7 +247,7 @@ static void print_busy_lengths(const struct copse_topology *t, const struct cops
   printf(" (%d of %d links count in the bound)\n", s->bound.n_lengths, t->n_links);
 }
 
-/* Of a set of the schedule's nodes; NULL where there is none, or no memory. */
+/* Describes a set of the schedule's nodes; NULL where there is none, or no memory. */
 static const char *cut_words(const struct copse_topology *t, const struct copse_schedule *s,
                              const int *nodes, int n, bool reduces, struct copse_arena *arena) {
   int *own;

@@ -532,7 +532,7 @@ static void free_pareto(struct pareto *j) {
 
 static double bytes_of(int i) { return (double)((uint64_t)1024 << 2 * i); }
 
-/* Over the bound, as a part of it. */
+/* Returns how far a row is over the bound, as a part of it. */
 static double above(const struct pareto *j, const struct row *row) {
   return copse_q_to_double(row->time_per_GB) /
              copse_q_to_double(j->work->schedule->bound.time_per_GB) -
@@ -578,7 +578,7 @@ static copse_status consider(struct pareto *j, struct copse_schedule *schedule, 
   return add(j, row, schedule);
 }
 
-/* Of k trees per root; 0: the exact one, which stays. */
+/* Considers k trees per root; 0: the exact one, which stays. */
 static copse_status consider_k(struct pareto *j, int64_t k) {
   struct copse_solve_options options = j->options;
   struct copse_solve_seconds ignored;
@@ -634,7 +634,7 @@ static copse_status trace(struct pareto *j) {
 
 /* ---- sizes --------------------------------------------------------------------------------- */
 
-/* At each size the fastest, of equals the one of fewest hops. */
+/* Finds at each size the fastest, of equals the one of fewest hops. */
 static copse_status find_best(struct pareto *j) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   int n = (int)j->n_rows;

@@ -175,7 +175,7 @@ static copse_status add_move(struct maker *m, int i, int j, int times, struct co
   return COPSE_OK;
 }
 
-/* Between GPU i and port p of the network, in one direction. */
+/* Adds the way between GPU i and port p of the network, in one direction. */
 static copse_status add_way(struct maker *m, int i, int p, bool outward, int role, int times,
                             struct copse_err *err) {
   const struct copse_nccl_route *first = NULL, *last;

@@ -501,7 +501,7 @@ static copse_status pass_memory(struct copse_nccl_machine *m, int from, int to,
   return COPSE_OK;
 }
 
-/* By the best kind of links that leads there; false: none does. */
+/* Searches by the best kind of links that leads there; false: none does. */
 static bool search_by_kind(struct search *s) {
   s->worst = s->host >= 0 ? COPSE_NCCL_PATH_NVL : COPSE_NCCL_PATH_SYS;
   for (; s->worst <= COPSE_NCCL_PATH_SYS; s->worst++)

@@ -91,7 +91,8 @@ static copse_status check_way(const struct copse_baseline_work *w, int out, int 
   return COPSE_OK;
 }
 
-/* From rank a over its NIC to rank b, as NCCL has it; between GPUs of one host the fabric's own. */
+/* Finds the way from rank a over its NIC to rank b, as NCCL has it; between GPUs of one host the
+ * fabric's own. */
 static copse_status find_way(struct copse_baseline_work *w, struct copse_nccl_machine *m,
                              const struct copse_nccl_joined *joined, int channel, int a,
                              struct copse_baseline_way *way) {

@@ -65,7 +65,8 @@ static copse_status find_hop(struct copse_exchange_search *s, const int *nodes, 
   return COPSE_OK;
 }
 
-/* From every rank to those that it reaches over relays alone, by the fabric's own routes. */
+/* Finds the hops from every rank to those that it reaches over relays alone, by the fabric's own
+ * routes. */
 static copse_status find_neighbours(struct copse_exchange_search *s) {
   for (int i = 0, n; i < s->n * s->n; i++) {
     const int *nodes = copse_route(s->x->routes, i / s->n, i % s->n, &n);
@@ -593,7 +594,7 @@ static copse_status take_trees(const struct copse_exchange_search *s, struct cop
   return COPSE_OK;
 }
 
-/* For how long a tree keeps a link busy, on average. */
+/* Returns for how long a tree keeps a link busy, on average. */
 static double mean_taken(const struct copse_exchange_search *s) {
   double bytes = 0, all = 0;
   for (int b = 0; b < s->n_trees; b++) bytes += s->trees[b].bytes / s->n_trees;
@@ -647,7 +648,7 @@ static void keep_best(struct copse_exchange_search *s) {
   }
 }
 
-/* From the best, until the time is over or nothing has come of many trials. */
+/* Improves the best until the time is over or nothing has come of many trials. */
 static copse_status improve(struct copse_exchange_search *s, double end) {
   double window = LATE_PIECES * mean_taken(s), begin = s->work;
   int64_t tried = 0, last = 0, most = MOST_VAIN_MOVES((int64_t)s->n_trees * s->n);

@@ -102,7 +102,7 @@ static int find_parent(const struct stage *s, int root, const int *reached, int 
   return parent;
 }
 
-/* From the root to all of its group, hop by hop; COPSE_UNSUPPORTED where that can't be. */
+/* Grows from the root to all of its group, hop by hop; COPSE_UNSUPPORTED where that can't be. */
 static copse_status grow(struct stage *s, struct copse_arena *arena,
                          struct copse_schedule_tree *tree) {
   int root = tree->root, *reached; /* [base] level, from 1 */

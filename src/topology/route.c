@@ -160,8 +160,8 @@ static void find_width(struct search *s, int v) {
   s->n_best[v] = n;
 }
 
-/* By how much this route would raise the sum of all squared uses: the least over the widest
- * shortest ways to v, found backwards from v over what can lie on them. */
+/* Returns by how much this route would raise the sum of all squared uses: the least over the
+ * widest shortest ways to v, found backwards from v over what can lie on them. */
 static double least_use(struct search *s, int v) {
   struct way *way = &s->ways[v];
   const int *best = s->best + s->in.first[v];

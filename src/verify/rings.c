@@ -168,7 +168,7 @@ static copse_status add_move(struct checker *c, int host, int i, int j, struct c
   return add_part_of(c, way, COPSE_Q_ONE, err);
 }
 
-/* Between GPU and NIC of a host and the network. */
+/* Adds the way between GPU and NIC of a host and the network. */
 static copse_status add_way(struct checker *c, int host, int gpu, int nic, bool out,
                             struct copse_q amount, struct copse_err *err) {
   struct copse_q *cable = &c->load[c->n_links + 2 * nic + out];
@@ -228,7 +228,7 @@ static copse_status add_channel(struct checker *c, const struct part *p, int hos
   return add_step(c, p, host, LAST, gpus[n - 1], nics[1], err);
 }
 
-/* That at the stated speed no row of the host has more than its bandwidth. */
+/* Checks that at the stated speed no row of the host has more than its bandwidth. */
 static copse_status check_host(struct checker *c, const struct part *p, int host,
                                struct copse_err *err) {
   clear_load(c);
@@ -271,7 +271,7 @@ static copse_status check_loads(struct checker *c, const struct part *p, struct 
   return COPSE_OK;
 }
 
-/* That a channel's NICs are on the same rails in all hosts, which reach each other there. */
+/* Checks that a channel's NICs are on the same rails in all hosts, which reach each other there. */
 static copse_status check_rails(struct checker *c, const struct part *p, struct copse_err *err) {
   const struct copse_verify_ways *w = &c->ways;
   bool first = !c->rails[p->chains];

@@ -321,7 +321,7 @@ static copse_status follow_back(const struct trace *r, int place, struct copse_q
   return COPSE_OK;
 }
 
-/* By the nodes between the ends, along the first links. */
+/* Finds the type by the nodes between the ends, along the first links. */
 static int type_of(const struct trace *r) {
   const struct copse_topology *t = r->w->topology;
   int cpus = 0, bridges = 0, gpus = 0, node = r->to;

@@ -474,7 +474,7 @@ static const char *path_of(const struct job *job, const char *name) {
   return job->o->table;
 }
 
-/* For reports; text may be NULL. */
+/* Adds a case for reports; text may be NULL. */
 static copse_status add_case(struct job *job, const struct copse_quality_row *row,
                              enum copse_quality_verdict verdict, const char *text) {
   COPSE_DO(COPSE_GROW_IN(job->arena, job->cases, job->case_capacity, job->n_cases + 1, job->err));

@@ -471,8 +471,8 @@ static copse_status check_options(struct job *job, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* Into the chunks asked for, or as few as the shares need; cut.block is 0 where they need too many.
- */
+/* Cuts into the chunks asked for, or as few as the shares need; cut.block is 0 where they need too
+ * many. */
 static copse_status cut(struct job *job, struct copse_err *err) {
   int64_t block = job->options.chunks;
   COPSE_DO(copse_chunks_start(&job->cut, job->schedule, job->options.instances,

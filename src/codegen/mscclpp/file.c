@@ -303,7 +303,7 @@ static int read_places(struct reader *r, const cJSON *object, const char *key,
   return n;
 }
 
-/* Up to `max` numbers below n: what `list` has there, or counted from `base` on. */
+/* Reads up to `max` numbers below n: what `list` has there, or counted from `base` on. */
 static void read_ids(struct reader *r, const cJSON *object, const char *key, int max,
                      const struct copse_pj_ints *list, int base, int n, struct copse_pj_op *op) {
   const cJSON *ids = get_array_or(r, object, key);

@@ -464,7 +464,7 @@ static copse_status add_crossed_rails(struct causes *c, int over, int edges, int
       say(c, "NCCL_CROSS_NIC=0, or the graph file of %s", c->in->tune), c->err);
 }
 
-/* Only where hosts in another order are nearer to each other. */
+/* Adds the cause only where hosts in another order are nearer to each other. */
 static copse_status add_order(struct causes *c, int over, int edges) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_nccl_order order;

@@ -71,9 +71,9 @@ static copse_status enter_capture(const struct copse_cuda *cuda, struct copse_cu
   return COPSE_OK;
 }
 
-/* Where the capture's last launch is kept. One capture too many takes the oldest one's place, which
- * has most likely ended: order is lost only where more than COPSE_CUDA_CAPTURES are open and take
- * turns. */
+/* Returns where the capture's last launch is kept. One capture too many takes the oldest one's
+ * place, which has most likely ended: order is lost only where more than COPSE_CUDA_CAPTURES are
+ * open and take turns. */
 static struct copse_captured_launch *place_of(struct copse_cuda_device *device,
                                               unsigned long long capture) {
   for (struct copse_captured_launch &it : device->captured)
@@ -212,7 +212,7 @@ struct part {
 
 static uint64_t half_bytes(void) { return copse_round_down(copse_cuda_staging_bytes / 2, 256); }
 
-/* Where a part is in a rank's staging. */
+/* Returns where a part is in a rank's staging. */
 static unsigned char *staged_at(const struct copse_cuda *cuda, uint32_t rank,
                                 const struct part *part) {
   return cuda->staging->at[rank] + part->at;

@@ -148,7 +148,7 @@ static struct copse_block_work work_of(const struct copse_plan *plan, uint32_t w
   return work;
 }
 
-/* Where a rank's memory lies in its segment; nowhere where the device doesn't reach it. */
+/* Returns where a rank's memory lies in its segment; nowhere where the device doesn't reach it. */
 static struct copse_rank_segment segment_at(const struct copse_cuda_plan *p, unsigned char *segment,
                                             unsigned char *slots) {
   if (!segment) return {NULL, NULL, NULL};

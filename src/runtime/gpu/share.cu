@@ -597,7 +597,8 @@ copse_status copse_cuda_probe_status(const struct copse_cuda *cuda, struct copse
 
 /* ---- buffers of the user ------------------------------------------------------------------ */
 
-/* Where in its allocation the buffer starts, from the driver: a handle names a whole allocation. */
+/* Returns where in its allocation the buffer starts, from the driver: a handle names a whole
+ * allocation. */
 static copse_status offset_in_allocation(const void *buffer, uint64_t *offset,
                                          struct copse_err *err) {
   typedef int (*address_range)(uint64_t * base, size_t * size, uint64_t pointer);

@@ -96,7 +96,7 @@ static copse_status launch(moe_kernel kernel, dim3 grid, dim3 block, size_t shar
   return COPSE_OK;
 }
 
-/* As many threads as there are tokens for, and shared memory for their sums. */
+/* Launches as many threads as there are tokens for, and shared memory for their sums. */
 static copse_status launch_locate(const struct copse_moe_job *job, copse_stream stream,
                                   struct copse_err *err) {
   uint32_t threads = WARP;
@@ -107,7 +107,7 @@ static copse_status launch_locate(const struct copse_moe_job *job, copse_stream 
                 (size_t)threads * (job->top_k + 1) * sizeof(uint32_t), job, stream, err);
 }
 
-/* As many threads as the longest loop has iterations. */
+/* Launches as many threads as the longest loop has iterations. */
 static copse_status launch_plan(const struct copse_moe_job *job, copse_stream stream,
                                 struct copse_err *err) {
   uint32_t threads = WARP;

@@ -491,7 +491,7 @@ static copse_status number_channels(struct parts *parts, struct copse_err *err) 
   return COPSE_OK;
 }
 
-/* Where a region lies follows from those before it at its rank. */
+/* Places regions: where one lies follows from those before it at its rank. */
 static copse_status place_regions(struct parts *parts, struct copse_err *err) {
   const struct copse_plan *plan = parts->plan;
   struct {

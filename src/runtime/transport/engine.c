@@ -140,7 +140,7 @@ static struct copse_span next_chunk(const struct copse_view *view, struct stream
   return chunk;
 }
 
-/* Of data with a signal behind it: the signal's stream; else NULL. *s becomes the first one's. */
+/* Finds the stream of the signal behind data; else NULL. *s becomes the first one's. */
 static struct stream *find_second(const struct source *source, uint32_t *s) {
   uint32_t second = source->n > 0 ? *s / source->n : 0;
   if (second == 0 || second > source->n) return NULL;
@@ -194,7 +194,7 @@ copse_status copse_engine_place(struct copse_interpreter *exec, uint32_t from, u
   return status;
 }
 
-/* As one MOVE would have stored them. */
+/* Unpacks as one MOVE would have stored them. */
 static void unpack(const struct copse_interpreter *exec, struct stream *stream) {
   struct copse_span chunk = copse_view_chunk(&exec->view, stream->op->piece, stream->chunk - 1);
   const struct copse_place from = {stream->packed, 0};
@@ -316,7 +316,7 @@ uint32_t copse_engine_waits_for(const struct copse_interpreter *exec, char *text
   return to;
 }
 
-/* Of what is given as counts of pairs, if any; never 0 then. FNV-1a. */
+/* Digests what is given as counts of pairs, if any; never 0 then. FNV-1a. */
 static uint64_t digest_counts(const uint64_t *counts, uint64_t n) {
   uint64_t digest = 14695981039346656037u;
   if (!counts) return 0;

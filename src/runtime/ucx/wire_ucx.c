@@ -134,7 +134,7 @@ static copse_status find_address(struct rendezvous *it, const char *where,
   return refuse(it, COPSE_IO, "%s: %s", where, gai_strerror(code));
 }
 
-/* Where the ranks of other hosts reach this one: the name of the host and the port. */
+/* Publishes where the ranks of other hosts reach this one: the name of the host and the port. */
 static copse_status publish(struct rendezvous *it) {
   struct sockaddr_storage own;
   socklen_t n = sizeof own;
@@ -300,7 +300,7 @@ static copse_status rendezvous_new(const struct copse_meeting *meeting, struct r
   return status;
 }
 
-/* At rank 0: all parts in, then all of them out. */
+/* Gathers at rank 0: all parts in, then all of them out. */
 static copse_status gather_here(struct rendezvous *it, const void *mine, char *all, size_t bytes) {
   int n = it->meeting.n_ranks;
   memcpy(all, mine, bytes);

@@ -340,7 +340,7 @@ static struct peer *find_crowded(struct thinning *m) {
   return best;
 }
 
-/* Over the rank whose links are the least busy with it; if there is none the pair stays. */
+/* Goes over the rank whose links are the least busy with it; if there is none the pair stays. */
 static void go_by_another(struct thinning *m, struct peer *peer) {
   int src = (int)(peer - m->peers) / m->n, dst = (int)(peer - m->peers) % m->n;
   int64_t least = INT64_MAX;

@@ -155,7 +155,7 @@ static copse_status add_cuts(struct copse_joint_search *s) {
 
 /* ---- rounds ------------------------------------------------------------------------------ */
 
-/* Over how many links what limits this one is shared at most. */
+/* Returns over how many links what limits this one is shared at most. */
 static int crowd_of(const struct copse_joint_limits *limits, const int *crowd, int link) {
   int most = 1;
   for (int i = limits->first[link]; i < limits->first[link + 1]; i++)
@@ -318,7 +318,7 @@ static copse_status find_proof(struct copse_joint_search *s, int most_idle,
   return COPSE_OK;
 }
 
-/* Of how many groups a rate's column is; 1 where all have the same. */
+/* Returns of how many groups a rate's column is; 1 where all have the same. */
 static int rate_uses(const struct copse_joint_search *s, int column) {
   int n = 0;
   for (int g = 0; g < s->n_groups; g++) n += s->twin[g] == column;

@@ -326,9 +326,9 @@ static void back_substitute(const struct equations *e, mpq_t *values, mpq_t *unk
 }
 
 /*
- * As many equations as unknowns. values [n]: the right hand sides, and then the unknowns. *regular
- * is false, and `values` means nothing, where the equations don't determine them. In the order of
- * H. M. Markowitz (Management Science 3, 1957), by row and then by column, which keeps few
+ * Solves as many equations as unknowns. values [n]: the right hand sides, and then the unknowns.
+ * *regular is false, and `values` means nothing, where the equations don't determine them. In the
+ * order of H. M. Markowitz (Management Science 3, 1957), by row and then by column, which keeps few
  * coefficients and small ones.
  */
 static copse_status solve_equations(int n, const struct coefficient *coefficients,

@@ -526,7 +526,7 @@ static copse_status make_room(struct sinks_state *state, struct copse_err *err) 
   return COPSE_OK;
 }
 
-/* Where a cut goes in the answer; its place is one in `asked` until the answer is whole. */
+/* Finds where a cut goes in the answer; its place is one in `asked` until the answer is whole. */
 static struct copse_sink_cut *insert_cut(struct sinks_state *state, int place) {
   int at = state->n_cuts++;
   struct copse_sink_cut cut = state->cuts[at];

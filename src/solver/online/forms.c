@@ -381,8 +381,8 @@ struct direct {
   int64_t ns;
 };
 
-/* As many steps as messages of the busiest NIC, at most one for each rotation of the hosts. Where
- * all wait for a BALANCE, the first of the rank that gives most is to take half a hop. */
+/* Sets as many steps as messages of the busiest NIC, at most one for each rotation of the hosts.
+ * Where all wait for a BALANCE, the first of the rank that gives most is to take half a hop. */
 static void set_steps(const struct copse_online *o, int64_t given, struct direct *d) {
   int64_t most = o->h - 1, n = (d->bytes - 1) / o->options.min_message + 1, early = n, late = 1;
   if (d->way == COPSE_ONLINE_STRAIGHT) late = 0;

@@ -217,8 +217,8 @@ static bool stays_inside(const struct grower *g, int *n_reached) {
   return g->level == 0 && *n_reached == g->network->n_nodes;
 }
 
-/* From x over relays to terminals that are not in the tree, nearest first. Ends after the first
- * way taken where orbits are avoided: the next may do without. */
+/* Walks from x over relays to terminals that are not in the tree, nearest first. Ends after the
+ * first way taken where orbits are avoided: the next may do without. */
 static copse_status walk(struct grower *g, int x, struct search *search) {
   struct copse_queue queue = {.items = g->queue};
   int64_t least = search->part ? 1 : g->current.multiplicity;
@@ -288,8 +288,8 @@ static copse_status grow_any_part(struct grower *g, int *n_reached, bool *stuck)
   return COPSE_OK;
 }
 
-/* At each step the lowest level that has a way. What has none stays so: room only shrinks, and
- * the tree only grows. */
+/* Grows at each step from the lowest level that has a way. What has none stays so: room only
+ * shrinks, and the tree only grows. */
 static copse_status grow_current(struct grower *g, bool *stuck) {
   int target = g->network->n_terminals - 1, n_reached = 0;
   bool more;

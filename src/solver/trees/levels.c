@@ -180,8 +180,8 @@ static copse_status add_vertex(struct grower *g, int index, int x, int y,
 }
 
 /*
- * From vertex x over relays to at most `most` terminals that the tree has not, nearest first.
- * Where a relay leads to many, roots begin at different ones, and every turn at the next.
+ * Searches from vertex x over relays to at most `most` terminals that the tree has not, nearest
+ * first. Where a relay leads to many, roots begin at different ones, and every turn at the next.
  */
 static copse_status search_from(struct grower *g, int index, int x, int most, int *taken) {
   struct tree *tree = &g->trees[index];

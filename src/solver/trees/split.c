@@ -334,7 +334,7 @@ static struct step step_of_pair(const struct splitter *s, const struct pairs *pa
   return step;
 }
 
-/* As much of each pair as the known cuts spare; unproved. */
+/* Takes as much of each pair as the known cuts spare; unproved. */
 static copse_status take_pairs(struct splitter *s, const struct pairs *pairs, int from, int to) {
   for (int at = from; at < to; at++) {
     struct step step = step_of_pair(s, pairs, at);

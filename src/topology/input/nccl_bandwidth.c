@@ -174,7 +174,7 @@ static bool names(const char *text, const char *name) {
   return false;
 }
 
-/* By a name such as "a100" or "NVIDIA A100-SXM4-80GB"; NULL for an unknown one. */
+/* Finds a row by a name such as "a100" or "NVIDIA A100-SXM4-80GB"; NULL for an unknown one. */
 static const struct row *find_row(const char *name) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (names(name, rows[i].name)) return &rows[i];

@@ -303,8 +303,8 @@ static int next_divisor(int n, int below) {
   return d;
 }
 
-/* From the largest blocks to the smallest. Within blocks of B the smallest step that holds makes
- * the largest orbits; what is left to be moved are blocks of that step. */
+/* Finds turns, from the largest blocks to the smallest. Within blocks of B the smallest step that
+ * holds makes the largest orbits; what is left to be moved are blocks of that step. */
 static copse_status find_turns(struct searcher *s) {
   int n = s->topology->n_ranks;
   for (int block = n; block > 1 && !is_over(s);) {
@@ -364,7 +364,7 @@ static int list_kinds(struct searcher *s, int *kinds) {
   return n_kinds;
 }
 
-/* At most `most` products. */
+/* Finds generators of at most `most` products. */
 static copse_status find_generators(struct searcher *s, int most) {
   int kinds[MOST_KINDS];
   bool found = true;

@@ -35,7 +35,17 @@ static const char json[] =
     "\"routes\": [{\"path\": [\"a\", \"b\", \"c\"], \"duplex\": false}]}";
 static const char synthetic[] =
     "{\"format\": \"copse-synthetic/1\", \"synthetic\": \"hosts:4 gpus:2@30 nics:2@5 clos:2/3\"}";
-static const char *const topologies[] = {nvidia, rocm, xml, json, synthetic};
+static const char tree[] = /* of NCCL's log */
+    "a:1:2 [0] NCCL INFO === System : maxBw 48.0 totalBw 48.0 ===\n"
+    "a:1:2 [0] NCCL INFO CPU/0-0 (1/1/3)\n"
+    "a:1:2 [0] NCCL INFO + PCI[24.0] - GPU/0-1000 (0)\n"
+    "a:1:2 [0] NCCL INFO               + NVL[48.0] - GPU/0-2000\n"
+    "a:1:2 [0] NCCL INFO + PCI[24.0] - GPU/0-2000 (1)\n"
+    "a:1:2 [0] NCCL INFO               + NVL[48.0] - GPU/0-1000\n"
+    "a:1:2 [0] NCCL INFO + PCI[12.0] - NIC/0-3000\n"
+    "a:1:2 [0] NCCL INFO               + NET[12.5] - NET/0-0 (0/1/12.500000)\n"
+    "a:1:2 [0] NCCL INFO ==========================================\n";
+static const char *const topologies[] = {nvidia, rocm, xml, json, synthetic, tree};
 
 static const char slurm[] =
     "SwitchName=a Nodes=n[01-03,7]x[1-2],m LinkSpeed=3\nSwitchName=b Nodes=q # c\n"

@@ -279,18 +279,14 @@ copse_status copse_candidates_add(struct copse_candidates *c, struct copse_sched
   return predict_last(c, err);
 }
 
-/* Whether one that is there beats it, a large forest. */
-static bool is_beaten(const struct copse_candidates *c, const struct copse_schedule *schedule) {
-  int i = 0;
-  while (i < c->n && !copse_proposal_beats(c->list[i].schedule, schedule, c->limits.edges_alike))
-    i++;
-  return i < c->n;
-}
-
+/* Not a large forest that one which is there beats. */
 static copse_status take(void *context, struct copse_schedule *schedule, const char *name,
                          struct copse_err *err) {
   struct copse_candidates *c = context;
-  if (c->n == COPSE_MAX_CANDIDATES || is_beaten(c, schedule) ||
+  bool beaten = false;
+  for (int i = 0; i < c->n && !beaten; i++)
+    beaten = copse_proposal_beats(c->list[i].schedule, schedule, c->limits.edges_alike);
+  if (c->n == COPSE_MAX_CANDIDATES || beaten ||
       (strcmp(name, "equal shares") == 0 &&
        copse_q_eq(schedule->time_per_GB, c->list[0].schedule->time_per_GB))) {
     copse_schedule_free(schedule);
@@ -634,21 +630,26 @@ static double known_cost(const struct copse_candidates *c, int i, int other, dou
 
 /* Between sizes `from` and `to`, at which candidates `before` and `after` are taken: where the
  * second is to be taken, so near that just before it the first costs no more than BORDER_LOSS, or
- * within BORDER_WIDTH of where its time jumps. Tried where costs would cross on a straight line, a
- * little after it; of three times once in the middle, for costs that jump. */
+ * where a time jumps. Tried where lines would cross, a little after it; of three times once in the
+ * middle; within BORDER_WIDTH, and at first just after `from`, where a number of chunks changes. */
 static copse_status find_border(const struct copse_candidates *c, int before, int after,
                                 double from, double to, uint64_t *border, struct copse_err *err) {
   const int both[] = {before, after};
-  double first = known_cost(c, before, after, to), second = known_cost(c, after, before, to);
+  const struct copse_prediction *p = &c->predictions[before], *q = &c->predictions[after];
+  double first = known_cost(c, before, after, to), second = known_cost(c, after, before, to), jump;
   double behind = first - second; /* of the first behind the second at `to`, ahead at `from` */
   double ahead = known_cost(c, after, before, from) - known_cost(c, before, after, from);
   if (!is_known(known_of(c, before, to), INFINITY)) first = INFINITY;
-  for (int turn = 0; c->times->work < c->times->most_work &&
-                     to - from > fmax(1, to * BORDER_WIDTH) && first > second * (1 + BORDER_LOSS);
+  for (int turn = 0;
+       c->times->work < c->times->most_work && to - from > 1 && first > second * (1 + BORDER_LOSS);
        turn++) {
+    bool narrow = to - from <= to * BORDER_WIDTH;
     double part = (ahead + second * BORDER_LOSS / 2) / (ahead + behind);
     double middle = from + (to - from) * (turn % 3 < 2 ? part : 0.5);
     middle = floor(fmin(fmax(middle, from + 1), to - 1));
+    if (narrow || turn == 0) COPSE_DO(copse_predictions_jump(p, q, from, to, &jump, err));
+    if (narrow && jump >= to) break;
+    if (narrow || (turn == 0 && jump == from + 1)) middle = jump;
     COPSE_DO(time_these(c, both, 2, &middle, 1, err));
     double one = known_cost(c, before, after, middle), other = known_cost(c, after, before, middle);
     if (other > one) {
@@ -664,7 +665,7 @@ static copse_status find_border(const struct copse_candidates *c, int before, in
   return COPSE_OK;
 }
 
-/* The first and the last size of ranges that meet, and every candidate's time there: us [2 n]. */
+/* Where ranges meet, and every candidate's time there, of the ranges' own slow or not: us [2 n]. */
 static copse_status time_ends(const struct copse_candidates *c,
                               const struct copse_candidate_range *ranges, int n, double *bytes,
                               double (*us)[COPSE_MAX_CANDIDATES], struct copse_err *err) {
@@ -676,8 +677,7 @@ static copse_status time_ends(const struct copse_candidates *c,
   if (n_sizes > 0) COPSE_DO(copse_candidates_time(c, bytes, n_sizes, us, err));
   for (int i = 0; i < n_sizes; i++) {
     int which = ranges[(i + 1) / 2].candidate;
-    COPSE_DO(
-        copse_candidates_time_of(c, which, &bytes[i], 1, &us[i][which], err)); /* slow or not */
+    COPSE_DO(copse_candidates_time_of(c, which, &bytes[i], 1, &us[i][which], err));
   }
   return COPSE_OK;
 }

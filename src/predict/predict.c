@@ -272,6 +272,32 @@ bool copse_predictions_alike(const struct copse_prediction *a, const struct cops
                     copse_sim_dags_equal(&a->dag, &b->dag));
 }
 
+static copse_status lower_jump(const struct copse_prediction *p, double from, double *jump,
+                               struct copse_err *err) {
+  struct copse_sim_options options = p->sim;
+  struct copse_sim_shape shape;
+  bool ignored;
+  options.quick_part = QUICK_PART;
+  COPSE_DO(copse_sim_dag_shape(&p->dag, &shape, err));
+  int chunks = copse_sim_chunks(&shape, &options, from, &ignored);
+  for (double low = from, middle; *jump - low > 1;) {
+    middle = floor((low + *jump) / 2);
+    if (copse_sim_chunks(&shape, &options, middle, &ignored) == chunks)
+      low = middle;
+    else
+      *jump = middle;
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_predictions_jump(const struct copse_prediction *a,
+                                    const struct copse_prediction *b, double from, double to,
+                                    double *jump, struct copse_err *err) {
+  *jump = to + 1;
+  COPSE_DO(lower_jump(a, from, jump, err));
+  return lower_jump(b, from, jump, err);
+}
+
 /* ---- times ------------------------------------------------------------------------------- */
 
 /* Questions about several predictions at several sizes, each of which is asked or not. */

@@ -124,6 +124,13 @@ copse_status copse_predict_all(const struct copse_topology *topology,
  * with itself. */
 bool copse_predictions_alike(const struct copse_prediction *a, const struct copse_prediction *b);
 
+/* The least size above `from` and at most `to` from which on one of two predictions is cut into
+ * another number of chunks than at `from`, so that its time may jump; to + 1: none is. Of quick
+ * simulations (policy.h). */
+copse_status copse_predictions_jump(const struct copse_prediction *a,
+                                    const struct copse_prediction *b, double from, double to,
+                                    double *jump, struct copse_err *err) COPSE_CHECKED;
+
 /* Times of predictions [n] for bytes [n_sizes], by several threads: us [n * n_sizes], 0 for one
  * that isn't there; of a baseline in the number of chunks that is the fastest of those tried, to
  * some 0.1 %. With `quick` in chunks enough to tell them apart, an eighth of the work. */

@@ -65,11 +65,7 @@ struct frame {
   int *dependents;        /* of all flights; ~p: p streams from it, p: comes after it */
   struct wire *wires;     /* [n_links of the topology] free */
   double *loads;          /* [n_links] the amounts of all transfers; NULL where switches copy */
-  double largest;         /* amount of a transfer */
-  int64_t n_links;        /* of all transfers */
-  int longest;            /* links of a transfer, the most */
-  int levels;             /* transfers that stream from one another, the most: of those
-                             that reduce, and of those that don't, as plans count them */
+  struct copse_sim_shape shape;
   bool delays;            /* some transfer has a delay */
   struct copse_arena arena;
   bool only_streams; /* chunk c of any waits for nobody's later ones */
@@ -158,9 +154,6 @@ static copse_status make_flights(struct frame *f, struct copse_err *err) {
                                                  .waits = item->n_after + item->n_streams,
                                                  .streams_from = streams_from(f, t),
                                                  .transfer = t};
-    f->n_links += item->n_links;
-    if (item->n_links > f->longest) f->longest = item->n_links;
-    if (item->amount > f->largest) f->largest = item->amount;
     f->delays = f->delays || item->delay_us > 0;
     f->only_streams = f->only_streams && item->n_after == 0 && item->amount > 0;
   }
@@ -223,7 +216,7 @@ static copse_status frame_make(const struct copse_topology *topology,
   COPSE_DO(find_places(frame, &scratch, err));
   COPSE_DO(make_flights(frame, err));
   COPSE_DO(find_dependents(frame, err));
-  COPSE_DO(copse_sim_dag_levels(dag, &frame->levels, err));
+  COPSE_DO(copse_sim_dag_shape(dag, &frame->shape, err));
   COPSE_DO(find_loads(frame, err));
   COPSE_DO(copse_arena_array(&frame->arena, (size_t)topology->n_links, sizeof *frame->wires,
                              &frame->wires, err));
@@ -593,25 +586,36 @@ static int chunks_of(double bytes, double chunk_bytes, int most) {
   return n >= most ? most : n < 1 ? 1 : (int)n;
 }
 
+/* Bits of an event's key for the hop. */
+static int hop_bits_of(const struct copse_sim_shape *shape) {
+  int bits = 2;
+  while (bits < 31 && (shape->longest + 1) >> bits > 0) bits++;
+  return bits;
+}
+
 /* The most chunks of a transfer: as many as there are steps for, and as an event's key can tell. */
-static int most_chunks(const struct sim *s, int part) {
-  int64_t links = s->frame->n_links, steps = s->options->max_steps / part;
-  int64_t room = links > 0 ? steps / links : steps;
-  int64_t limit = s->hop_bits < 12 ? 1 << 20 : INT64_C(1) << (32 - s->hop_bits);
+static int most_chunks(const struct copse_sim_shape *shape, int64_t steps) {
+  int bits = hop_bits_of(shape);
+  int64_t room = shape->n_links > 0 ? steps / shape->n_links : steps;
+  int64_t limit = bits < 12 ? 1 << 20 : INT64_C(1) << (32 - bits);
   return room > limit ? (int)limit : room < 1 ? 1 : (int)room;
 }
 
-static void cut_into_chunks(struct sim *s, double unit_bytes) {
-  const struct copse_sim_options *o = s->options;
-  const struct copse_sim_dag *dag = s->frame->dag;
-  double largest = s->frame->largest * unit_bytes;
-  int part = o->quick_part > 1 ? o->quick_part : 1, most = most_chunks(s, part);
-  if (part > 1 && ceil(largest / o->max_chunk_bytes) > most) most = most_chunks(s, 1);
-  int pipeline = o->pipeline_chunks ? o->pipeline_chunks : copse_pipeline_chunks(s->frame->levels);
+int copse_sim_chunks(const struct copse_sim_shape *shape, const struct copse_sim_options *o,
+                     double unit_bytes, bool *coarse) {
+  double largest = shape->largest * unit_bytes, needed = ceil(largest / o->max_chunk_bytes);
+  int part = o->quick_part > 1 ? o->quick_part : 1, most = most_chunks(shape, o->max_steps / part);
+  if (part > 1 && needed > most) most = most_chunks(shape, o->max_steps);
+  int pipeline = o->pipeline_chunks ? o->pipeline_chunks : copse_pipeline_chunks(shape->levels);
   int wanted = chunks_of(largest, o->min_chunk_bytes, pipeline);
   int fewest = chunks_of(largest, o->max_chunk_bytes, most);
-  s->result->coarse = ceil(largest / o->max_chunk_bytes) > most;
-  s->max_chunks = wanted < fewest ? fewest : wanted < most ? wanted : most;
+  *coarse = needed > most;
+  return wanted < fewest ? fewest : wanted < most ? wanted : most;
+}
+
+static void cut_into_chunks(struct sim *s, double unit_bytes) {
+  const struct copse_sim_dag *dag = s->frame->dag;
+  s->max_chunks = copse_sim_chunks(&s->frame->shape, s->options, unit_bytes, &s->result->coarse);
   for (int i = 0; i < dag->n_transfers; i++) {
     struct flight *p = &s->flights[i];
     double bytes = dag->items[p->transfer].amount * unit_bytes;
@@ -634,7 +638,7 @@ static copse_status make_slots(struct sim *s) {
   size_t n = (size_t)s->frame->dag->n_transfers;
   s->fifo = s->options->fifo;
   if (s->max_chunks <= s->fifo) s->fifo = 0;
-  if (s->fifo == 0 || s->frame->longest < 2) return COPSE_OK;
+  if (s->fifo == 0 || s->frame->shape.longest < 2) return COPSE_OK;
   return copse_arena_array(&s->scratch, n, sizeof *s->left_us * (size_t)s->fifo, &s->left_us,
                            s->err);
 }
@@ -672,7 +676,7 @@ static copse_status set_up(struct sim *s, double unit_bytes) {
   if (s->options->duplex > 1)
     COPSE_DO(
         copse_arena_array(&s->scratch, ranks * ranks, sizeof *s->under_way, &s->under_way, s->err));
-  for (s->hop_bits = 2; s->hop_bits < 31 && (f->longest + 1) >> s->hop_bits > 0;) s->hop_bits++;
+  s->hop_bits = hop_bits_of(&f->shape);
   if (s->options->message_us > 0)
     COPSE_DO(copse_arena_array(&s->scratch, ranks * (size_t)f->dag->n_workers,
                                sizeof *s->worker_free_us, &s->worker_free_us, s->err));

@@ -525,7 +525,7 @@ copse_status copse_sim_dag_add_group(struct copse_sim_dag *dag,
   return COPSE_OK;
 }
 
-/* ---- levels ------------------------------------------------------------------------------ */
+/* ---- shapes ------------------------------------------------------------------------------ */
 
 /* How many transfers over links lead to t by streams, t included, all of which reduce as t does. */
 static int level_of(const struct copse_sim_dag *dag, int t, const int *levels) {
@@ -538,16 +538,21 @@ static int level_of(const struct copse_sim_dag *dag, int t, const int *levels) {
   return level + (item->n_links > 0);
 }
 
-copse_status copse_sim_dag_levels(const struct copse_sim_dag *dag, int *most,
-                                  struct copse_err *err) {
+copse_status copse_sim_dag_shape(const struct copse_sim_dag *dag, struct copse_sim_shape *shape,
+                                 struct copse_err *err) {
   COPSE_AT_END(copse_free_at) int *levels = NULL;
   int phases[2] = {0, 0};
+  *shape = (struct copse_sim_shape){0};
   COPSE_DO(copse_calloc((size_t)dag->n_transfers, sizeof *levels, &levels, err));
   for (int t = 0; t < dag->n_transfers; t++) {
-    int *phase = &phases[dag->items[t].reduces];
+    const struct copse_sim_item *item = &dag->items[t];
+    int *phase = &phases[item->reduces];
     levels[t] = level_of(dag, t, levels);
     if (levels[t] > *phase) *phase = levels[t];
+    shape->n_links += item->n_links;
+    if (item->n_links > shape->longest) shape->longest = item->n_links;
+    if (item->amount > shape->largest) shape->largest = item->amount;
   }
-  *most = phases[0] + phases[1];
+  shape->levels = phases[0] + phases[1];
   return COPSE_OK;
 }

@@ -118,10 +118,17 @@ copse_status copse_sim_amounts_of_plan(const char *label, const struct copse_pla
 copse_status copse_sim_dag_far_first(struct copse_sim_dag *dag, struct copse_err *err)
     COPSE_CHECKED;
 
-/* Transfers over links that stream from one another, the most: of those that reduce, and of those
- * that don't, as plans count them. */
-copse_status copse_sim_dag_levels(const struct copse_sim_dag *dag, int *levels,
-                                  struct copse_err *err) COPSE_CHECKED;
+/* What the number of chunks depends on. */
+struct copse_sim_shape {
+  double largest;  /* amount of a transfer */
+  int64_t n_links; /* of all transfers */
+  int longest;     /* links of a transfer, the most */
+  int levels;      /* transfers over links that stream from one another, the most: of those that
+                      reduce, and of those that don't, as plans count them */
+};
+
+copse_status copse_sim_dag_shape(const struct copse_sim_dag *dag, struct copse_sim_shape *shape,
+                                 struct copse_err *err) COPSE_CHECKED;
 
 /* ---- private: how a set is kept ---- */
 

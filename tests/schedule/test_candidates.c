@@ -709,6 +709,50 @@ START_TEST(many_transfers_are_compared_at_fewer_sizes) {
 }
 END_TEST
 
+/* A message of M in chunks of so many bytes, each of which costs 1 us, beside one that takes as
+ * long at all sizes as so many and a half: the border is the first byte of one chunk more. */
+static uint64_t border_of_steps(const struct copse_topology *t, double chunk_bytes, int chunks,
+                                double border_work) {
+  struct copse_candidate_range ranges[COPSE_MAX_RANGES];
+  struct copse_candidates c;
+  struct copse_err err = COPSE_ERR_INIT;
+  uint64_t state = 1;
+  int n;
+  ASSERT_OK(copse_candidates_begin(t, NULL, &c, &err), &err);
+  add_jumping(&c, &state);
+  copse_sim_dag_free(&c.predictions[0].dag);
+  c.list[0].hops = 1;
+  c.predictions[0].sim.alpha_us = 2;
+  c.predictions[0].sim.message_us = 1;
+  c.predictions[0].sim.max_chunk_bytes = chunk_bytes;
+  c.predictions[0].sim.max_steps = 1 << 20;
+  const int link = 0;
+  const struct copse_sim_transfer all = {.links = &link, .n_links = 1, .amount = 1};
+  ASSERT_OK(copse_sim_dag_add(&c.predictions[0].dag, &all, NULL, &err), &err);
+  add_line(&c, 1, alone(&c, 0, chunks * chunk_bytes) + 0.5, 1e-3);
+  c.limits.border_work = border_work;
+  ASSERT_OK(copse_candidates_ranges(&c, SMALLEST, LARGEST, ranges, &n, &err), &err);
+  ck_assert_int_eq(n, 2);
+  ck_assert_int_eq(ranges[0].candidate, 0);
+  uint64_t border = ranges[1].min_bytes;
+  ck_assert(alone(&c, 0, (double)border - 1) < alone(&c, 1, (double)border - 1));
+  copse_candidates_free(&c);
+  return border;
+}
+
+/* Within 1/256, and at once where the last size compared fills its chunks. */
+START_TEST(borders_are_where_chunks_are_one_more) {
+  struct copse_topology *t = copse_test_sim_hosts(1, 2, false);
+  for (int chunks = 9; chunks < 40; chunks += 6) {
+    ck_assert_uint_eq(border_of_steps(t, 3000, chunks, 2e8), 3000 * (uint64_t)chunks + 1);
+    ck_assert_uint_eq(border_of_steps(t, 777, chunks, 2e8), 777 * (uint64_t)chunks + 1);
+  }
+  for (int chunks = 1; chunks < 40; chunks *= 2)
+    ck_assert_uint_eq(border_of_steps(t, 2048, chunks, 1), 2048 * (uint64_t)chunks + 1);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* Of the plan that is written for a range, over routes found anew, in all steps. */
 static double plan_takes(const struct copse_candidates *c,
                          const struct copse_candidate_range *range, double bytes) {
@@ -802,6 +846,7 @@ int main(void) {
   tcase_add_test(tests, large_proposals_that_smaller_ones_outdo_are_left_out);
   tcase_add_test(tests, large_finds_that_gain_little_are_left_out);
   tcase_add_test(tests, many_transfers_are_compared_at_fewer_sizes);
+  tcase_add_test(tests, borders_are_where_chunks_are_one_more);
   tcase_add_test(tests, no_search_where_little_is_lost);
   tcase_add_test(tests, ranges_of_times_that_jump_say_what_is_lost);
   tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);

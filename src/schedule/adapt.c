@@ -606,6 +606,20 @@ int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst
                                   numbers->healthy_of[dst]);
 }
 
+copse_status copse_numbering_each(const struct copse_numbering *numbers, int64_t *k, int64_t *each,
+                                  struct copse_err *err) {
+  const struct copse_schedule *s = &numbers->schedule;
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; i < s->n_trees; i++) {
+      struct copse_q part = {numbers->healthy->n_ranks, 1};
+      COPSE_DO(copse_q_mul(s->trees[i].weight, part, &part, err));
+      if (pass == 0) COPSE_DO(copse_lcm(*k, part.den, k, err));
+      COPSE_DO(copse_q_mul(part, (struct copse_q){*k, 1}, &part, err));
+      each[i] = part.num;
+    }
+  return COPSE_OK;
+}
+
 copse_status copse_numbering_loads(const struct copse_numbering *numbers, const int64_t *each,
                                    struct copse_q *loads, bool *fits, struct copse_err *err) {
   const struct copse_schedule *base = &numbers->schedule;

@@ -97,6 +97,10 @@ copse_status copse_numbering_rotations(const struct copse_numbering *numbers,
 
 /* The healthy topology's link between two nodes, or -1. */
 int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst);
+/* The least *k, a multiple of what it was, of which the trees are whole numbers for each root:
+ * each [trees]. COPSE_OVERFLOW. */
+copse_status copse_numbering_each(const struct copse_numbering *numbers, int64_t *k, int64_t *each,
+                                  struct copse_err *err) COPSE_CHECKED;
 /* What all images put on links of the healthy topology, loads [n_links], a copy for each receiver:
  * each [trees] equal ones for a base tree. *fits, true before: its links are where trees have
  * them. */

@@ -163,6 +163,15 @@ void copse_moved_depths(const struct copse_base_tree *tree, const struct copse_m
   }
 }
 
+int copse_moved_deepest(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
+                        int *up, int *depth, int *deepest) {
+  int rank = -1;
+  copse_moved_depths(tree, moved, n, up, depth);
+  for (int i = 0; i < tree->n; i++)
+    if (depth[i] > *deepest) *deepest = depth[i], rank = i;
+  return rank;
+}
+
 /* The ranks that a change of a schedule moves, absent ones first, on the numbers of its base tree:
  * out [n_absent + n_edges]; returns how many. rank_of [n_nodes]. */
 static int change_moves(const struct copse_schedule *s, const struct copse_images *images,

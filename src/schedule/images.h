@@ -62,5 +62,9 @@ int copse_moved_depth(const struct copse_base_tree *tree, const struct copse_mov
 /* Of all ranks, which moved in no circle, and where each hangs. O(ranks + n) */
 void copse_moved_depths(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
                         int *up, int *depth);
+/* Likewise, and the deepest rank where one is deeper than *deepest, which becomes its depth; -1:
+ * none is. */
+int copse_moved_deepest(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
+                        int *up, int *depth, int *deepest);
 /* How far down it goes from a rank over ranks that have not moved. O(what hangs below it) */
 int copse_moved_below(const struct copse_base_tree *tree, const int *move_at, int rank);

@@ -43,6 +43,7 @@ struct solving {
   bool alike_only;                   /* no others are made where those are not found */
   struct copse_solve_options chosen; /* options with the k that a tolerance leads to */
   struct copse_q shares_within;      /* unequal shares are rounded within this of theirs */
+  struct copse_q near;               /* the optimum, by which part repaired shares may be slower */
   int listed;                        /* height of listed trees that a repair is to lower, or 0 */
   bool mirrored;                     /* the reduce phase is the broadcast phase turned around */
   struct copse_solve_seconds *seconds;
@@ -399,24 +400,6 @@ static copse_status try_switches(struct solving *b) {
   return COPSE_OK;
 }
 
-/* Which switches the trees' time counts on, if any. */
-static copse_status list_switches(struct solving *b) {
-  struct copse_schedule *s = b->schedule;
-  int *copying, *adding, n = b->topology->n_nodes;
-  bool *copies, *adds, counts;
-  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)n, int, b->err, &copying, &adding));
-  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)n, bool, b->err, &copies, &adds));
-  COPSE_DO(copse_tree_switches(b->topology, s->trees, (size_t)s->n_trees, s->time_per_GB, copies,
-                               adds, &counts, b->err));
-  for (int v = 0; v < n && counts; v++) {
-    if (copies[v]) copying[s->n_copying++] = v;
-    if (adds[v]) adding[s->n_adding++] = v;
-  }
-  s->copying = copying;
-  s->adding = adding;
-  return COPSE_OK;
-}
-
 /* Equal trees are one: as many of each are fewer per root. */
 static void take_fewest(struct copse_schedule *schedule) {
   int64_t k = copse_schedule_unit_k(schedule);
@@ -447,7 +430,7 @@ static copse_status fill(struct solving *b) {
     COPSE_DO(copse_narrowest_bound(b->topology, b->options, b->schedule, b->err));
   if (may_differ(b)) COPSE_DO(try_free_shares(b));
   if (exact && o->in_network) COPSE_DO(try_switches(b));
-  if (o->in_network) COPSE_DO(list_switches(b));
+  if (o->in_network) COPSE_DO(copse_list_switches(b->topology, schedule, b->err));
   if (!b->compact) COPSE_DO(copse_schedule_expand(schedule, b->err));
   if (o->k == 0) take_fewest(schedule);
   return COPSE_OK;
@@ -632,7 +615,7 @@ static copse_status repair(struct solving *b, const struct copse_schedule *from,
   const struct copse_optimum *optimum = &phase->forest.optimum;
   int64_t k = copse_optimum_step(&phase->instance.network, optimum); /* its cut is not rounded */
   struct copse_repair of = {b->topology, o->healthy, from, &phase->instance.network,
-                            optimum->x,  k,          NULL};
+                            optimum->x,  k,          NULL, 0};
   COPSE_DO(copse_repair_trees(&of, b->schedule, made, b->err));
   b->seconds->pack += copse_clock_seconds() - start;
   if (*made && copse_q_cmp(b->schedule->time_per_GB, b->schedule->bound.time_per_GB) < 0)
@@ -649,27 +632,37 @@ static void take_lower(struct solving *b, struct copse_schedule **out) {
   b->schedule = NULL;
 }
 
-/* Trees of the rate at which an allreduce's phases run together, or nearly: each time a little less
- * of it where they were higher than is asked for, or none were found. */
+/* Trees of the rate at which an allreduce's phases run together; where they are higher than is
+ * asked for, or none are found, of rates that are within b->near of it, as near as they are low. */
 static copse_status try_shares(struct solving *b, const struct copse_repair *at,
                                const struct copse_shares *shares, struct copse_q time, int most,
                                struct copse_schedule **out) {
-  static const int parts[] = COPSE_REPAIR_PARTS;
-  for (int i = 0; i < 4 && (!*out || copse_schedule_height(*out) > most); i++) {
+  static const struct {
+    struct copse_q part;
+    int64_t looks;
+  } rates[] = COPSE_REPAIR_RATES;
+  for (int i = 0, n_low = 0; i < 4; i++) {
     struct copse_repair of = *at;
-    struct copse_q slack = {parts[i] + 1, parts[i] > 0 ? parts[i] : 1};
+    struct copse_q part = rates[i].part, slack;
     struct copse_scale exact;
     bool made;
+    if (copse_q_cmp(part, b->near) > 0) continue;
+    COPSE_DO(copse_q_add(COPSE_Q_ONE, part, &slack, b->err));
     COPSE_DO(copse_q_div(of.x, slack, &of.x, b->err));
     COPSE_DO(copse_optimum_scale(of.network, of.x, &exact, b->err));
-    of.k = parts[i] > 0 ? COPSE_REPAIR_PIECES : exact.k;
+    of.k = part.num > 0 ? COPSE_REPAIR_PIECES : exact.k;
+    of.looks = rates[i].looks;
     if (!b->schedule) COPSE_DO(start(b));
     COPSE_DO(copse_repair_trees(&of, b->schedule, &made, b->err));
-    if (!made) continue;
-    COPSE_DO(copse_shares_bound(b->topology, b->options, shares, time, b->schedule, b->err));
-    take_lower(b, out);
+    bool low = made && copse_schedule_height(b->schedule) <= most;
+    if (made)
+      COPSE_DO(copse_shares_bound(b->topology, b->options, shares, time, b->schedule, b->err));
+    if (low) copse_schedule_free(*out), *out = NULL;
+    if (made) take_lower(b, out);
     copse_schedule_free(b->schedule);
     b->schedule = NULL;
+    n_low += low;
+    if (part.num == 0 ? low : !made || (!low && n_low > 0)) break;
   }
   return COPSE_OK;
 }
@@ -761,11 +754,15 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   struct copse_err *err) {
   COPSE_AT_END(release)
   struct solving b = {.topology = topology, .options = options, .seconds = seconds, .err = err};
-  struct copse_solve_options near = *options; /* a repair is within COPSE_NEAR_OPTIMUM */
-  struct solving like = {.topology = topology, .options = &near, .seconds = seconds, .err = err};
-  if (options->collective == COPSE_ALLREDUCE &&
-      copse_q_cmp(options->tolerance, COPSE_NEAR_OPTIMUM) >= 0)
-    near.tolerance = COPSE_Q_ZERO;
+  struct copse_solve_options near = *options; /* repairs of allreduces are as near as they can be */
+  struct solving like = {.topology = topology,
+                         .options = &near,
+                         .near = COPSE_NEAR_OPTIMUM,
+                         .seconds = seconds,
+                         .err = err};
+  if (options->tolerance.num > 0 && copse_q_cmp(options->tolerance, like.near) < 0)
+    like.near = options->tolerance;
+  if (options->collective == COPSE_ALLREDUCE) near.tolerance = COPSE_Q_ZERO;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *repaired = NULL;
   bool high = false, early = may_repair(&like);
   *out = NULL, *seconds = (struct copse_solve_seconds){0};

@@ -91,12 +91,19 @@
  * dead parts of 144 to 256 ranks those that get through take up to some 100; 2,000 in vain take 1
  * to 2 CPU seconds there. */
 #define COPSE_REPAIR_TURNS 2000
-/* Of an allreduce whose phases run together, at each of several rates: ranks that searches come
- * upon, some 0.5 s. */
-#define COPSE_REPAIR_LOOKS 12000000
-/* Such rates: the optimum, then less by one of so many parts of it, at last COPSE_NEAR_OPTIMUM. */
-#define COPSE_REPAIR_PARTS \
-  { 0, 1000, 200, 100 }
+/* Of trees from which at least so many ranks were cut off: pieces that find places each on their
+ * own, so that a rank that lost all its ways out sends into several hosts, which have other ways
+ * each. Of 1,024 ranks on rails without a NIC trees in 1, 4, 8 pieces are 11, 6, 6 hops high; on
+ * two pods without three parts none, 6 and none are found. */
+#define COPSE_REPAIR_MANY 3
+#define COPSE_REPAIR_CUT 4
+/* Of an allreduce whose phases run together: by which part of it the rate is below the optimum, and
+ * ranks that searches come upon there, of which 10,000,000 take up to a second. Most of many ranks
+ * find nothing at the optimum; where COPSE_NEAR_OPTIMUM leaves room enough, others may too. */
+#define COPSE_REPAIR_RATES                                                                 \
+  {                                                                                        \
+    {{0, 1}, 6000000}, {{1, 100}, 24000000}, {{1, 200}, 12000000}, { {1, 1000}, 12000000 } \
+  }
 /* From so many ranks on they are looked for first: trees of unequal shares, made one by one, take a
  * second for 64 ranks and up to nine for 128. Of fewer they are where those are high. */
 #define COPSE_REPAIR_SHARES_FROM 65

@@ -2,8 +2,6 @@
  * Repair of a compact schedule. Nodes here are those of the broken topology, then those that are
  * gone; ranks likewise. Trees lead away from their roots; a reduction's are turned around first and
  * last. A variant is a part of an image's trees with the same ranks moved.
- *
- * In this file: loads, who crosses a link, finding places, the whole.
  */
 #include "schedule/solve/repair.h"
 
@@ -27,7 +25,8 @@ struct variant {
   int tree;
   int64_t image, trees; /* how many equal trees */
   int next;             /* of the same image, or -1 */
-  int n, capacity;      /* ranks that have moved, absent ones first */
+  int n, capacity;      /* ranks that have moved, absent ones first; of these, where places are */
+  int first;            /* sought first */
   struct copse_moved *moves;
   struct place *places;
 };
@@ -35,6 +34,9 @@ struct variant {
 /* Where places are looked for: around, from there over links with room, or also over full ones,
  * which something else then leaves. */
 enum reach { NEAR, FAR, FULL };
+
+/* Trees as they are, those that lost many ways in pieces, or as they are and none too high. */
+enum way { WHOLE, IN_PIECES, STRICT };
 
 /* A rank that another can hang on: its node in the image, its number and depth in the tree, and how
  * many links away it is. */
@@ -97,23 +99,6 @@ static copse_status number_all(struct repairing *r, bool *fits) {
 }
 
 /* ---- loads --------------------------------------------------------------------------------- */
-
-/* So many trees for each root that the healthy ones are whole numbers of them. */
-static copse_status choose_k(struct repairing *r) {
-  const struct copse_topology *healthy = r->from->healthy;
-  int64_t whole = r->from->k;
-  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->each, r->err));
-  for (int pass = 0; pass < 2; pass++)
-    for (int i = 0; i < r->base.n_trees; i++) {
-      struct copse_q part = {healthy->n_ranks, 1};
-      COPSE_DO(copse_q_mul(r->base.trees[i].weight, part, &part, r->err));
-      if (pass == 0) COPSE_DO(copse_lcm(whole, part.den, &whole, r->err));
-      COPSE_DO(copse_q_mul(part, (struct copse_q){whole, 1}, &part, r->err));
-      r->each[i] = part.num;
-    }
-  r->k = whole;
-  return COPSE_OK;
-}
 
 static int broken_link(const struct repairing *r, int src, int dst) {
   if (src >= r->t->n_nodes || dst >= r->t->n_nodes) return -1;
@@ -316,15 +301,16 @@ static copse_status detach(struct repairing *r, int index, int rank, int *at) {
 
 /* Backwards from a node through relays over links with room, with FULL over as few full ones as
  * there are, those far away first: around a place all may be. Finds r->ends, at most `deepest` in
- * the tree. Ranks that hang nowhere don't count: of a root that sent to all by a dead NIC nearly
- * all do. */
+ * the tree: more of them as long as all are deeper than `wanted`. Ranks that hang nowhere don't
+ * count: of a root that sent to all by a dead NIC nearly all do. */
 static void search_back(struct repairing *r, int index, int node, enum reach reach, int deepest,
-                        int most) {
+                        int wanted) {
   struct copse_queue queue = {.items = r->queue};
   struct copse_image image = copse_image_of(&r->images, r->variants[index].image);
   int n_again = 0, n_last = 0; /* nodes that full links are looked for at */
+  int most = COPSE_REPAIR_ENDS_AT_FIRST;
   r->n_ends = 0;
-  if (r->n_looks > COPSE_REPAIR_LOOKS) return;
+  if (r->n_looks > r->from->looks) return;
   r->n_searches++;
   r->stamp[node] = r->n_searches;
   r->away[node] = 0;
@@ -346,8 +332,10 @@ static void search_back(struct repairing *r, int index, int node, enum reach rea
       int rank = r->numbers.rank_of[copse_image_back(&r->images, &image, a)];
       int depth = depth_of(r, index, rank);
       if (r->from->together) r->n_looks++;
-      if (depth >= 0 && depth <= deepest)
-        r->ends[r->n_ends++] = (struct end){a, rank, depth, r->away[a]};
+      if (depth < 0 || depth > deepest) continue;
+      r->ends[r->n_ends++] = (struct end){a, rank, depth, r->away[a]};
+      if (depth <= wanted) wanted = INT_MAX;
+      if (r->n_ends == most && wanted < INT_MAX && most < COPSE_REPAIR_ENDS) most *= 8;
     }
     if (reach == FULL && n_again == 0 && r->n_ends == 0 && copse_queue_is_empty(&queue) &&
         queue.tail > n_last)
@@ -404,7 +392,6 @@ static const struct end *choose_end(const struct repairing *r, int most, bool *l
 static copse_status attach_free(struct repairing *r, int index, int at, enum reach reach, int *rest,
                                 bool *done) {
   struct variant *v = &r->variants[index];
-  const struct end *end = NULL;
   int node = r->base.rank_nodes[v->places[at].rank], moved = v->moves[at].rank;
   mark(r, index);
   int below = copse_moved_below(&r->trees[v->tree], r->move_at, moved);
@@ -412,12 +399,8 @@ static copse_status attach_free(struct repairing *r, int index, int at, enum rea
   int64_t amount = v->trees;
   bool low;
   *rest = -1;
-  for (int most = COPSE_REPAIR_ENDS_AT_FIRST;; most *= 8) {
-    if (most > COPSE_REPAIR_ENDS) most = COPSE_REPAIR_ENDS;
-    search_back(r, index, node, reach, r->strict ? deepest : INT_MAX, most);
-    end = choose_end(r, deepest, &low);
-    if (r->n_ends < most || most == COPSE_REPAIR_ENDS || !low) break;
-  }
+  search_back(r, index, node, reach, r->strict ? deepest : INT_MAX, deepest);
+  const struct end *end = choose_end(r, deepest, &low);
   *done = end && !(reach == NEAR && low);
   if (!*done) return COPSE_OK;
   COPSE_DO(take_way(r, end->node, node, reach, &amount, &v->places[at]));
@@ -472,7 +455,7 @@ static copse_status try_moving(struct repairing *r, int index, int rank, bool lo
 }
 
 /* A rank that hangs below `at` takes a place elsewhere, the nearest that can, so that `at` can hang
- * on it, or what lies between does first. */
+ * on it, or what lies between does first. From afar comes what is near `at`. */
 static copse_status attach_below(struct repairing *r, int index, int at, enum reach reach,
                                  bool *done) {
   int n = 1, below[COPSE_REPAIR_BELOW] = {r->variants[index].moves[at].rank};
@@ -484,8 +467,8 @@ static copse_status attach_below(struct repairing *r, int index, int at, enum re
     struct copse_image image = copse_image_of(&r->images, v->image);
     v->moves[at].up =
         r->trees[v->tree].root; /* as if it hung there: what hangs below it does too */
-    search_back(r, index, copse_image_node(&r->images, &image, r->base.rank_nodes[below[i]]), reach,
-                INT_MAX, COPSE_REPAIR_ENDS_AT_FIRST);
+    search_back(r, index, copse_image_node(&r->images, &image, r->base.rank_nodes[below[i]]),
+                reach == FAR ? NEAR : reach, INT_MAX, INT_MAX);
     v->moves[at].up = COPSE_HANGS_NOWHERE;
     for (int e = 0; e < r->n_ends && n < COPSE_REPAIR_BELOW; e++) {
       int known = 0, rank = r->ends[e].rank;
@@ -500,10 +483,11 @@ static copse_status attach_below(struct repairing *r, int index, int at, enum re
  * `turn`: what hangs below may take a place first. */
 static copse_status settle_some(struct repairing *r, int index, enum reach reach, bool turn,
                                 bool *moving, bool *settled) {
+  int n = r->variants[index].n; /* what moves meanwhile hangs somewhere */
   *moving = false;
   *settled = true;
-  for (int at = 0; at < r->variants[index].n; at++) {
-    int rest;
+  for (int i = 0; i < n; i++) {
+    int rest, at = (i + r->variants[index].first) % n;
     bool done = false;
     if (r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE) continue;
     if (reach == NEAR || !*moving) COPSE_DO(attach_free(r, index, at, reach, &rest, &done));
@@ -533,14 +517,9 @@ static copse_status settle_free(struct repairing *r, int index, bool *settled) {
 
 /* ---- lower --------------------------------------------------------------------------------- */
 
-/* The deepest rank of a tree where one is deeper than *deepest, which becomes its depth; -1: none
- * is. Sets r->up and r->depth. */
+/* As copse_moved_deepest. Sets r->up and r->depth. */
 static int find_deep(struct repairing *r, const struct variant *v, int *deepest) {
-  int rank = -1;
-  copse_moved_depths(&r->trees[v->tree], v->moves, v->n, r->up, r->depth);
-  for (int i = 0; i < r->trees[v->tree].n; i++)
-    if (r->depth[i] > *deepest) *deepest = r->depth[i], rank = i;
-  return rank;
+  return copse_moved_deepest(&r->trees[v->tree], v->moves, v->n, r->up, r->depth, deepest);
 }
 
 /* As long as a tree is too high and some rank above its deepest one has room nearer to the root. */
@@ -674,7 +653,9 @@ static copse_status prepare(struct repairing *r, bool *fits) {
   COPSE_DO(COPSE_ARRAYS(r->arena, n, int, r->err, &r->up, &r->depth, &r->move_at));
   COPSE_DO(number_all(r, fits));
   if (!*fits) return COPSE_OK;
-  COPSE_DO(choose_k(r));
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->each, r->err));
+  r->k = r->from->k;
+  COPSE_DO(copse_numbering_each(&r->numbers, &r->k, r->each, r->err));
   COPSE_DO(find_loads(r, fits));
   if (!*fits) return COPSE_OK;
   drop_roots(r);
@@ -731,9 +712,26 @@ static void release(struct repairing *r) {
   copse_index_map_free(&r->of_image);
 }
 
+/* Trees that lost many ways go on in pieces, places in each being sought from other ranks on: where
+ * a piece comes in first it takes the ways out of that host, and the next one has others. */
+static copse_status cut_trees(struct repairing *r) {
+  size_t n = r->n_variants;
+  for (size_t v = 0; v < n; v++) {
+    int rest, at = (int)v;
+    if (r->variants[v].n < r->base.n_absent + COPSE_REPAIR_MANY) continue;
+    for (int left = COPSE_REPAIR_CUT; left > 1; left--) {
+      if (r->variants[at].trees < left) continue;
+      COPSE_DO(split_variant(r, at, r->variants[at].trees / left, &rest));
+      at = rest;
+      r->variants[at].first = r->variants[at].n * (COPSE_REPAIR_CUT + 1 - left) / COPSE_REPAIR_CUT;
+    }
+  }
+  return COPSE_OK;
+}
+
 /* Places for all that is detached: room and variants are copied, so that another try finds them as
  * they were. *height: of what was made, and kept where it is at most `most`; INT_MAX: nothing. */
-static copse_status try_height(struct repairing *detached, int higher, bool strict, int most,
+static copse_status try_height(struct repairing *detached, int higher, enum way way, int most,
                                struct copse_schedule *schedule, int *height) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   COPSE_AT_END(release) struct repairing r = *detached;
@@ -744,7 +742,7 @@ static copse_status try_height(struct repairing *detached, int higher, bool stri
   r.of_image = (struct copse_index_map){0};
   r.arena = &arena;
   r.higher = higher;
-  r.strict = strict;
+  r.strict = way == STRICT;
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.load, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.held, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_nodes, r.stamp, r.err)); /* searches count anew */
@@ -761,6 +759,7 @@ static copse_status try_height(struct repairing *detached, int higher, bool stri
     if (copse_index_map_next(&r.of_image, key, &cursor) < 0)
       COPSE_DO(copse_index_map_add(&r.of_image, key, index, r.err));
   }
+  if (way == IN_PIECES) COPSE_DO(cut_trees(&r));
   *height = INT_MAX;
   COPSE_DO(settle(&r, &made));
   for (size_t v = 0; v < r.n_variants && made; v++) COPSE_DO(lower_variant(&r, (int)v));
@@ -772,29 +771,30 @@ static copse_status try_height(struct repairing *detached, int higher, bool stri
   return *height <= most ? keep(&r, schedule) : COPSE_OK;
 }
 
-/* Tries that make trees as high as is allowed only where nothing else is found, then those that
+/* Tries that make trees as high as is allowed only where nothing else is found; at last those that
  * never make higher ones; the first that is low enough, else the lowest. */
 copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
                                 bool *made, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   COPSE_AT_END(release) struct repairing r = {.from = repair, .t = repair->topology, .marked = -1};
-  bool fits, best_strict = false;
+  enum way best_way = WHOLE, last = repair->together ? IN_PIECES : STRICT;
+  bool fits;
   int lowest = INT_MAX, best = 0;
   r.arena = &arena, r.err = err;
   *made = false;
   COPSE_DO(prepare(&r, &fits));
   if (!fits) return COPSE_OK;
   COPSE_DO(detach_all(&r));
-  for (int strict = 0; strict < (repair->together ? 1 : 2); strict++)
+  for (enum way way = repair->together ? IN_PIECES : WHOLE; way <= last; way++)
     for (int higher = COPSE_REPAIR_HIGHER; higher <= COPSE_REPAIR_HIGHEST; higher++) {
       int height, most = r.height + COPSE_REPAIR_HIGHEST;
       if (lowest <= most) break;
-      COPSE_DO(try_height(&r, higher, strict, most, schedule, &height));
-      if (height < lowest) best = higher, best_strict = strict, lowest = height;
+      COPSE_DO(try_height(&r, higher, way, most, schedule, &height));
+      if (height < lowest) best = higher, best_way = way, lowest = height;
     }
   r.n_looks = 0;
   if (lowest < INT_MAX && lowest > r.height + COPSE_REPAIR_HIGHEST)
-    COPSE_DO(try_height(&r, best, best_strict, INT_MAX, schedule, &lowest));
+    COPSE_DO(try_height(&r, best, best_way, INT_MAX, schedule, &lowest));
   *made = lowest < INT_MAX;
   return !*made || schedule->n_rotations > 0 ? COPSE_OK : copse_schedule_expand(schedule, err);
 }

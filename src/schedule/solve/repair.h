@@ -17,8 +17,9 @@ struct copse_repair {
   int64_t k;                           /* trees of a root are a multiple of this */
   /* NULL, or an allreduce's reduction runs at the same time, the broadcast turned round, so that a
    * link's load is that of its way back too: what the optimum's phases have of links, with equal
-   * weights. Such a repair ends where it has looked at COPSE_REPAIR_LOOKS ranks. */
+   * weights. Such a repair ends where it has looked at so many ranks. */
   const struct copse_joint_part *together;
+  int64_t looks;
 };
 
 /*
@@ -36,6 +37,10 @@ struct copse_repair {
  *
  * Where no way has room it takes one over full links, and of the other trees there some give way:
  * they find other places likewise.
+ *
+ * Where that is too high, and first where phases run together, a tree that lost many ways is cut
+ * into pieces, each of which enters another host first and branches there: of a root whose NIC is
+ * down they have the room of several hosts for all that it sent by itself.
  *
  * Places inside the host come first: what has come in serves all there, and another way in is
  * another tree's. In the end ranks of trees that are too high move nearer to their roots, over what

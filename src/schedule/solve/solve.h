@@ -27,8 +27,9 @@ struct copse_solve_options {
                                this of the bound; 0: exact, in the fewest trees that are found */
   bool may_miss;            /* alltoall: flows further from the bound than the tolerance are made */
   /* The topology with nothing broken, or NULL. From COPSE_TRUST_FROM ranks on its schedule is
-   * repaired where that reaches the optimum (repair.h), of an allreduce whose phases run together
-   * COPSE_NEAR_OPTIMUM; what comes of it is compact. */
+   * repaired where that reaches the optimum (repair.h); of an allreduce whose phases run together
+   * where it comes within COPSE_NEAR_OPTIMUM of it, or a tolerance that is less; what comes of it
+   * is compact. */
   const struct copse_topology *healthy;
   const struct copse_schedule *from; /* that schedule, or NULL: it is solved for */
   const char *label;                 /* names the topology's file in messages */

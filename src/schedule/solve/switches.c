@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/graph.h"
 #include "base/memory.h"
+#include "schedule/loads.h"
 #include "schedule/solve/policy.h"
 #include "schedule/solve/trees.h"
 
@@ -636,6 +637,23 @@ copse_status copse_solve_with_switches(const struct copse_topology *topology,
   if (*faster && !options->bound_only)
     COPSE_DO(copse_solve_trees_in_parts(topology, options, instance, j.joint.parts, j.ways,
                                         j.n_ways, j.joint.rate, schedule, seconds, err));
+  return COPSE_OK;
+}
+
+copse_status copse_list_switches(const struct copse_topology *topology, struct copse_schedule *s,
+                                 struct copse_err *err) {
+  int *copying, *adding, n = topology->n_nodes;
+  bool *copies, *adds, counts;
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)n, int, err, &copying, &adding));
+  COPSE_DO(COPSE_ARRAYS(&s->arena, (size_t)n, bool, err, &copies, &adds));
+  COPSE_DO(copse_tree_switches(topology, s->trees, (size_t)s->n_trees, s->time_per_GB, copies, adds,
+                               &counts, err));
+  for (int v = 0; v < n && counts; v++) {
+    if (copies[v]) copying[s->n_copying++] = v;
+    if (adds[v]) adding[s->n_adding++] = v;
+  }
+  s->copying = copying;
+  s->adding = adding;
   return COPSE_OK;
 }
 

@@ -53,6 +53,11 @@ copse_status copse_solve_with_switches(const struct copse_topology *topology,
                                        struct copse_solve_seconds *seconds, bool *faster,
                                        struct copse_err *err) COPSE_CHECKED;
 
+/* Sets which switches the trees' time counts on, if any. */
+copse_status copse_list_switches(const struct copse_topology *topology,
+                                 struct copse_schedule *schedule,
+                                 struct copse_err *err) COPSE_CHECKED;
+
 /*
  * COPSE_BOUND_FORESTS where that says more than the bound that the schedule has: the programme of
  * solver/joint/joint.h, but without balance at marked switches and at relays next to them, where

@@ -3,6 +3,7 @@
  * gone, and changes of single images. Nothing is listed: loads of all images are sums over orbits
  * of hops, changes take from them and add to them. What crosses a hop that is no link must be
  * nothing in the end, and all weights are positive, so no tree crosses one.
+ * docs/theory.md, "src/verify/".
  */
 #include <stdlib.h>
 #include <string.h>

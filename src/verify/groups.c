@@ -2,7 +2,7 @@
  * The independent check of groups that share a fabric: each schedule by itself, the load of all
  * together, and the bound from cuts and potentials (the inequality is in schedule/groups.h).
  * Where symmetries are given, a number at a place counts at all its images alike, as their mean:
- * an orbit, named by its least member, keeps one number.
+ * an orbit, named by its least member, keeps one number. docs/theory.md, "src/verify/".
  */
 #include "verify/groups.h"
 

@@ -1,6 +1,6 @@
-/* The independent check of a schedule: trees, paths, shares, loads, and the bound from its cut, its
- * cuts and potentials, or its phases, all in GMP rationals from the file and the topology alone. No
- * code is shared with what made the schedule. */
+/* The independent check of a schedule: trees, paths, shares, loads, and the bound from its cut,
+ * its cuts and potentials, or its phases, all in GMP rationals from the file and the topology
+ * alone. No code is shared with what made the schedule. docs/theory.md, "src/verify/". */
 #include "verify/verify.h"
 
 #include <stdarg.h>

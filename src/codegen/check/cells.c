@@ -1,6 +1,6 @@
 /*
  * The memory of foreign programs on names, and the order of what their threads do; and the
- * multisets of ranks that all proofs compute with.
+ * multisets of ranks that all proofs compute with. docs/theory.md, "src/codegen/check/".
  */
 #include "codegen/check/cells.h"
 

@@ -1,4 +1,5 @@
-/* What a plan under proof has in memory, and what is before what. */
+/* What a plan under proof has in memory, and what is before what. docs/theory.md,
+ * "src/codegen/check/". */
 #include "codegen/check/memory.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /*
  * All-to-all: from a topology to flows over paths, with the lengths that bound them; and one within
  * a given part of the links, as groups that share a fabric have it.
+ * docs/theory.md, "src/solver/alltoall/".
  */
 #include <stdlib.h>
 #include <string.h>

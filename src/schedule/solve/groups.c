@@ -1,6 +1,7 @@
 /*
  * Groups of ranks at the same time: the bound of each alone, the joint optimum of all
  * (solver/joint/joint.h), and for each group the trees or flows of its part.
+ * docs/theory.md, "Groups at the same time".
  */
 #include "schedule/solve/solve.h"
 

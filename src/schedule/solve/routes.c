@@ -10,7 +10,7 @@
  * are those that plans' messages take, at first; then others of the pair that are shorter by the
  * prices, until there are none. The joint programme finds what each link carries, the makers of
  * trees pack it, and paths are put back (copse_solve_trees_in_parts). The prices of its limits are
- * the proof.
+ * the proof. docs/theory.md, "The fabric's own routes".
  */
 #include "schedule/solve/routes.h"
 

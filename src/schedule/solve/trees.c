@@ -6,6 +6,7 @@
  *   forest   a -> s, s -> b, s -> c        schedule   a -> (s) -> b, a -> (s) -> c
  *
  * A reduce phase is a broadcast on the network with links turned around: so are its trees.
+ * docs/theory.md, "src/schedule/".
  */
 #include "schedule/solve/trees.h"
 

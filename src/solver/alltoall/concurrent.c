@@ -10,7 +10,7 @@
  * with a common denominator and the loads that they make. The weights are first read off the
  * master's solution by continued fractions. Where that is not the bound, the simplex method says
  * which trees are used and which orbits are full, and the linear system that this makes is solved
- * modulo two primes. Else they are rounded down to a grid.
+ * modulo two primes. Else they are rounded down to a grid. docs/theory.md, "src/solver/alltoall/".
  */
 #include "solver/alltoall/concurrent.h"
 

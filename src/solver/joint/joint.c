@@ -8,7 +8,7 @@
  *
  * Of whole links it is R alone from the start, then limits on shares that make them even. The
  * search is made in a network without relays that never bind; its result is lifted to the whole
- * one.
+ * one. docs/theory.md, "Unequal shares".
  */
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,7 @@
  *   rows:     shares add up to the rate; links' capacities; balance at relays; cuts
  *
  * Of whole links there are no rates, and one column for both phases, which its capacity bounds.
+ * docs/theory.md, "Unequal shares".
  */
 #include <math.h>
 #include <string.h>

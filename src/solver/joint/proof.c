@@ -1,6 +1,6 @@
-/* From rationals to what is handed out: a solution of the programme becomes parts in whole numbers,
- * its multipliers cuts and potentials. Where the fractions leave 64 bits, both are rounded so that
- * they still hold. */
+/* From rationals to what is handed out: a solution of the programme becomes parts in whole
+ * numbers, its multipliers cuts and potentials. Where the fractions leave 64 bits, both are
+ * rounded so that they still hold. docs/theory.md, "src/solver/lp/". */
 #include <string.h>
 
 #include "base/graph.h"

@@ -2,7 +2,7 @@
  * GLPK's simplex method, and its last basis worked out in rationals: the tight rows on the basic
  * columns give the solution, the transposed system the multipliers. Both are then tested against
  * all rows and columns, so that nothing rests on floating point. Also the denominators that
- * floating point shows, by continued fractions.
+ * floating point shows, by continued fractions. docs/theory.md, "src/solver/lp/".
  */
 #include "solver/lp/linear_programme.h"
 

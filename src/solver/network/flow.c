@@ -7,7 +7,7 @@
  *
  * The layout is its own, not base/graph.h's: arcs come and go while trees are made, and searches
  * read little but where arcs lead to. Between runs residuals are put back arc by arc as they were
- * touched.
+ * touched. docs/theory.md, "src/solver/network/".
  */
 #include "solver/network/flow.h"
 

@@ -1,7 +1,7 @@
 /*
  * Chooses between the forms of a plan (planner.h) by the time that each is predicted to take: bytes
  * of the busiest NIC over its bandwidth, and the latency of the hops that nothing hides. Makes EVEN
- * first: its stages.
+ * first: its stages. docs/theory.md, "src/solver/online/".
  */
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /*
  * The two-tier planner: its memory, the sums of the counts, and bounds. The method is in planner.h.
+ * docs/theory.md, "src/solver/online/".
  */
 #include "solver/online/planner.h"
 

@@ -1,7 +1,7 @@
 /*
  * Turns stages and steps into pieces: who has which bytes, over which lane, in which step. Nothing
  * is stored for a message; a pair of hosts is walked when somebody asks. The forms of plans are in
- * planner.h.
+ * planner.h. docs/theory.md, "src/solver/online/".
  */
 #include <string.h>
 

@@ -15,6 +15,7 @@
  * weights give the bound of the linear relaxation. They are looked for in floating point, by
  * mirror ascent; the bound that is reported is worked out from them again in integers, with
  * the transport problem's dual prices, so it holds whatever the rounding was.
+ * docs/theory.md, "src/solver/placement/".
  */
 #include <math.h>
 #include <stdlib.h>

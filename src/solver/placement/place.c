@@ -5,7 +5,7 @@
  * Local search over placements. A rank has `capacity` slots; a step exchanges the contents
  * of two slots on different ranks, an expert each or an expert and nothing. What an exchange
  * costs is worked out from the few groups that it touches and, for all others, from a list of
- * each step's most loaded groups.
+ * each step's most loaded groups. docs/theory.md, "src/solver/placement/".
  */
 #include <stdlib.h>
 #include <string.h>

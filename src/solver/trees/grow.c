@@ -12,7 +12,7 @@
  *
  * Ways are taken at once at level 0; at higher levels those that draw on orbits that ran out
  * before, or that enter a cut again. Where no way carries the whole family, part of it goes on, and
- * a copy of the rest waits.
+ * a copy of the rest waits. docs/theory.md, "Heuristics that prove themselves".
  */
 #include <stdlib.h>
 #include <string.h>

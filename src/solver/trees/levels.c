@@ -15,6 +15,7 @@
  * of links (trees/grow.c).
  *
  * In this file: growing, exchanges, preparation, the whole.
+ * docs/theory.md, "Heuristics that prove themselves".
  */
 #include "solver/trees/maker.h"
 

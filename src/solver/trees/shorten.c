@@ -9,7 +9,7 @@
  *      tree 2   u' ---'   '---> t'             every link carries what it carried
  *
  * In this file: the trees at hand, swaps of single edges, swaps of whole branches, the order of
- * all.
+ * all. docs/theory.md, "Heuristics that prove themselves".
  */
 #include "solver/trees/forest.h"
 

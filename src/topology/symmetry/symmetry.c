@@ -1,7 +1,7 @@
 /*
  * Symmetries of a topology. Without a search: whether a permutation is one, the rotation of hosts
  * that their names tell, and which nodes are alike under those found. Colour refinement, on which
- * searches stand. The search that keeps sets of nodes.
+ * searches stand. The search that keeps sets of nodes. docs/theory.md, "src/topology/symmetry/".
  */
 #include "topology/symmetry/symmetry.h"
 

@@ -1,7 +1,7 @@
 /*
  * One MOVE on elements: folds the sources in the order given and stores the result in
- * every destination. In the common subset of C11, C++17 and CUDA C++; the loops are
- * generated once per type and operation from element_move_type.h: for a CPU in interpreter.c
+ * every destination. In the common subset of C11, C++17 and CUDA C++; element_move_type.h
+ * generates the loops of element_move_op.h once per type and operation: for a CPU in interpreter.c
  * alone, since they take long to compile, for a GPU into every kernel. How a tile of elements
  * comes from memory and goes there is defined by whoever includes element_move_types.h:
  * interpreter.c by element_tile_cpu.h, GPU kernels by runtime/gpu/tile.cuh.

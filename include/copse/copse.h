@@ -174,7 +174,7 @@ typedef struct copse_request {
   size_t size; /* sizeof(copse_request): fields that a caller doesn't know are 0 */
   copse_collective collective;
   int root;  /* as of copse_solve; -1: none */
-  int64_t k; /* as of copse_solve */
+  int64_t k; /* as of copse_solve; 0 with an objective */
   /* How far from the optimum it may be, for the sake of fewer trees; of an alltoall, of fewer
    * steps of the solver. tolerance_den 0: 0, or with an objective 1 %. */
   int64_t tolerance_num, tolerance_den;

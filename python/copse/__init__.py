@@ -481,14 +481,15 @@ def solve(topology: Topology, collective: str, root: Optional[int] = None, k: in
           forward: bool = True, routes: str = "free", in_network: bool = False) -> Schedule:
     """The exactly optimal schedule of a collective; the same in every run.
 
-    collective: one of COLLECTIVES. root: of a broadcast or reduce, else None. k: trees per root,
-    0 for as many as the optimum needs. tolerance: how far above the optimum it may be for fewer
-    trees, such as "1/100". objective: bytes; the schedule that is fastest for messages of that
-    size, by the simulator, with `alpha` microseconds for each hop from rank to rank. progress: is
-    called now and then, also from other threads; what it raises is raised when solving has ended.
-    demand: of an alltoall, bytes from each rank (a row) to each, also as an array of NumPy; without
-    it all send alike. forward: whether its ranks relay. routes: "fabric" for trees along the ways
-    that the fabric takes by itself. in_network: an allreduce by switches that copy or add.
+    collective: one of COLLECTIVES. root: of a broadcast or reduce, else None. k: trees per
+    root, 0 for as many as the optimum needs, and with an objective. tolerance: how far above
+    the optimum it may be for fewer trees, such as "1/100". objective: bytes; the schedule that
+    is fastest for messages of that size, by the simulator, with `alpha` microseconds for each
+    hop from rank to rank. progress: is called now and then, also from other threads; what it
+    raises is raised when solving has ended. demand: of an alltoall, bytes from each rank (a
+    row) to each, also as an array of NumPy; without it all send alike. forward: whether its
+    ranks relay. routes: "fabric" for trees along the ways that the fabric takes by itself.
+    in_network: an allreduce by switches that copy or add.
     Raises Invalid, Infeasible for a rank that can't be reached, BadInput for a relay whose ingress
     and egress differ, Overflow, OutOfMemory.
 

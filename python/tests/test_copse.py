@@ -160,8 +160,8 @@ class Schedules(unittest.TestCase):
                 ("-c broadcast --root 3 --tolerance 1%", copse.solve(topology, "broadcast", root=3, tolerance="0.01"))):
             self.assertEqual(made.json(), command("solve --synthetic hypercube:3@50 -o - " + options), options)
         ring = copse.Topology.synthetic("ring:4@50") # the hypercube takes five seconds of CPU twice
-        self.assertEqual(copse.solve(ring, "allgather", objective=2**20, k=1).json(),
-                         command("solve --synthetic ring:4@50 -o - -c allgather --objective 1M --k 1"))
+        self.assertEqual(copse.solve(ring, "allgather", objective=2**20, tolerance="1/50").json(),
+                         command("solve --synthetic ring:4@50 -o - -c allgather --objective 1M --tolerance 2%"))
         bytes_to = [[(i * 7 + j * 3) % 5 for j in range(8)] for i in range(8)]
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump({"format": "copse-demand/1", "bytes": bytes_to}, file)
@@ -177,7 +177,8 @@ class Schedules(unittest.TestCase):
         for asked in ({"demand": [[1]]}, {"demand": [[0] * 8] * 8}, {"demand": [[-1] * 8] * 8}, {"routes": "nccl"}):
             with self.assertRaises(copse.Invalid):
                 copse.solve(topology, "alltoall", **asked)
-        for asked in ({"objective": 0.5}, {"alpha": -1}, {"tolerance": "-1/2"}, {"tolerance": 0.01j}):
+        for asked in ({"objective": 0.5}, {"alpha": -1}, {"tolerance": "-1/2"}, {"tolerance": 0.01j},
+                      {"objective": 1024, "k": 3}):
             with self.assertRaises(copse.Invalid):
                 copse.solve(topology, "allgather", **asked)
 

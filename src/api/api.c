@@ -155,12 +155,11 @@ static copse_status solve_for_size(const copse_topology *topology, const copse_r
   struct copse_size_answer answer = {0};
   struct copse_solve_seconds seconds;
   copse_predict_alpha(&predict, request->alpha_us);
-  bool given = request->tolerance_den > 0 || request->k > 0;
   const struct copse_size_question question = {
       .solve = options,
       .predict = &predict,
       .bytes = request->objective_bytes,
-      .tolerance = given ? options->tolerance : COPSE_NEAR_OPTIMUM,
+      .tolerance = request->tolerance_den > 0 ? options->tolerance : COPSE_NEAR_OPTIMUM,
       .work = COPSE_SIZES_WORK(topology->n_ranks)};
   COPSE_DO(copse_solve_for_size(topology, &question, &answer, &seconds, err));
   copse_status status = copse_bound_state(topology, answer.schedule, request->objective_bytes,

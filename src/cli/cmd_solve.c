@@ -37,8 +37,7 @@ static copse_status solve_objective(const struct copse_topology *topology,
                                     const struct copse_predict_options *predict,
                                     struct objective *objective, struct copse_schedule **out,
                                     struct copse_solve_seconds *seconds, struct copse_err *err) {
-  bool given = what->has_tolerance || what->solve.k > 0;
-  objective->tolerance = given ? what->solve.tolerance : COPSE_NEAR_OPTIMUM;
+  objective->tolerance = what->has_tolerance ? what->solve.tolerance : COPSE_NEAR_OPTIMUM;
   const struct copse_size_question question = {.solve = &what->solve,
                                                .predict = predict,
                                                .bytes = (double)objective->bytes,

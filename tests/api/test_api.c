@@ -191,6 +191,7 @@ START_TEST(requests_and_changes_are_checked) {
       {.collective = COPSE_ALLGATHER, .in_network = 1},
       {.collective = COPSE_ALLREDUCE, .in_network = 1, .objective_bytes = 8},
       {.collective = COPSE_ALLREDUCE, .in_network = 1, .k = 1},
+      {.collective = COPSE_ALLGATHER, .k = 3, .objective_bytes = 1024},
       {.collective = COPSE_ALLTOALL, .k = 1},
       {.collective = COPSE_ALLGATHER, .k = 1, .tolerance_num = 1, .tolerance_den = 100}};
   for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {

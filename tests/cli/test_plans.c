@@ -256,6 +256,8 @@ START_TEST(what_does_not_go_together_is_refused) {
       {"solve " FABRIC " -c allgather --predict --each-failure nic", "leave out"},
       {"solve " FABRIC " -c allgather --objective 1M --compact", "leave out --compact"},
       {"solve " FABRIC " -c allreduce --objective 1M --in-network", "leave out --in-network"},
+      {"solve " FABRIC " -c allgather --objective 1M --k 3", "leave out --k"},
+      {"solve " FABRIC " -c allreduce --objective 1M --equal-shares", "leave out --equal-shares"},
       {"solve " FABRIC " -c allreduce --predict --in-network", "leave out --in-network"},
       {"solve " FABRIC " -c allgather --predict --groups %/groups", "leave out"},
       {"solve " FABRIC " -c allgather --objective 1M --groups %/groups", "leave out"},

@@ -292,6 +292,9 @@ const char *copse_solve_clash(const struct copse_solve_options *o, bool has_tole
       {o->on_routes && for_size,
        "--routes fabric makes one schedule: leave out --objective, which "
        "tries it"},
+      {o->k > 0 && for_size, "--objective chooses the number of trees itself: leave out --k"},
+      {o->equal_shares && for_size,
+       "--objective tries equal shares beside others: leave out --equal-shares"},
       {has_tolerance && o->k > 0, "--k and --tolerance both choose the number of trees"},
       {alltoall && o->k > 0, "--k is for trees; an alltoall has flows"}};
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)

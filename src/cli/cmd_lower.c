@@ -631,7 +631,7 @@ static const struct copse_option common[] = {
      "cut each tree, or an alltoall's path, into N parts, for more\n"
      "workers; default 1, plan: auto, the fewest with which all workers\n"
      "have about as much to move, 1 of a schedule by --objective",
-     .words = automatic, .take = take_instances, .common = true},
+     .words = automatic, .take = take_instances, .must = "a number, or auto", .common = true},
     {"--topology", 't', "TOPO",
      "of a plan, say whether the fabric's own routes, which its messages\n"
      "take, load links more than the schedule's paths; of msccl, where the\n"

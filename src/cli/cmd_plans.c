@@ -742,7 +742,7 @@ static const struct copse_option own[] = {
     {"--instances", 'I', "N",
      "cut each tree into N parts, for more workers (default auto, as\n"
      "'copse lower' has it)",
-     .words = automatic, .take = take_instances},
+     .words = automatic, .take = take_instances, .must = "a number, or auto"},
     {"--fifo", 'F', "N", "slots of a staged edge; default 4", TO(lower.fifo),
      COPSE_OPTION_RANGE(1, 64), .must = "a number up to 64"},
     {"--chunk", 'C', "BYTES", "largest chunk; default 524288", TO(lower.chunk_bytes),

@@ -172,7 +172,7 @@ static void print_head(const struct job *job, uint64_t bytes, double us) {
          "(factor) alpha: %g us message: %g us",
          o->min_bytes, o->max_bytes, o->factor, sim->alpha_us, sim->message_us);
   if (o->predict.fifo >= 0) printf(" fifo: %d", o->predict.fifo);
-  if (sim->alpha_occupies) printf(" alpha occupies links");
+  if (sim->alpha_occupies) printf(" alpha occupies links (bounds do not count that)");
   if (sim->duplex > 1) printf(" duplex: %g", sim->duplex);
   if (sim->reduce_us_per_byte > 0) printf(" reduce: %g GB/s", 1e-3 / sim->reduce_us_per_byte);
   printf("; a model, not a measurement\n");

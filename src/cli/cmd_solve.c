@@ -271,7 +271,7 @@ struct report {
   double us[COPSE_MAX_PREDICTIONS][N_SIZES];
   char detour[COPSE_DETOUR_TEXT]; /* of what is left, without --predict */
   const struct objective *objective;
-  bool bound_only;
+  bool bound_only, occupies; /* --alpha-occupies */
   struct seconds seconds;
   struct copse_guessed guessed; /* links of the bound */
   struct copse_arena arena;     /* those */
@@ -486,6 +486,8 @@ static void print_text(const struct report *r) {
   }
   print_objective(r->objective);
   if (s->bound_at) print_gap(s, t, r->objective->found.us);
+  if (s->bound_at && r->occupies)
+    printf("that bound does not count how long latency keeps links busy (--alpha-occupies)\n");
   print_prediction(r);
 }
 
@@ -599,6 +601,7 @@ static copse_status solve_one(void *options, struct copse_cli_work *w) {
   if (o->stages) w->progress.stage = print_stage;
   mark = copse_clock_seconds();
   report.seconds.read = mark - start;
+  report.occupies = o->costs.alpha_occupies;
   if (o->draw)
     COPSE_DO(copse_arrangement_make(w->whole ? w->whole : w->topology, &w->arrangement, &w->err));
   start += copse_clock_seconds() - mark; /* a picture is no part of solving */
@@ -712,13 +715,16 @@ static int run(void *arguments, int n_left, char **left) {
   return o->each_failure || o->groups ? copse_cli_solve_many(&many) : copse_cli_do(solve_one, o);
 }
 
+#define OBJECTIVES "throughput, latency or a size such as 64K"
+_Static_assert(MOST_BYTES == (uint64_t)256 << 40, "what a refusal names");
+
 /* "throughput", "latency" (1 KiB) or a size. */
 static int take_objective(void *options, const char *command, char *value) {
   uint64_t *bytes = &((struct options *)options)->objective.bytes;
   *bytes = strcmp(value, "latency") == 0 ? LATENCY_BYTES : 0;
   if (*bytes > 0 || strcmp(value, "throughput") == 0) return COPSE_EXIT_DONE;
   if (copse_cli_parse_size(value, MOST_BYTES, bytes) && *bytes > 0) return COPSE_EXIT_DONE;
-  return copse_cli_usage(command, "--objective must be throughput, latency or a size such as 64K");
+  return copse_cli_usage(command, "--objective must be %s: whole numbers up to 256T", OBJECTIVES);
 }
 
 #define TO(member) COPSE_OPTION_TO(struct options, member)
@@ -743,7 +749,7 @@ static const struct copse_option instead[] = {
      "throughput (the default), latency or a message size such as 64K: the\n"
      "fastest schedule there by 'copse simulate' that a search of some\n"
      "seconds finds; the file says in how many chunks",
-     .words = objectives, .take = take_objective},
+     .words = objectives, .take = take_objective, .must = OBJECTIVES},
     {0}};
 static const struct copse_option own[] = {
     {"--predict", 0, NULL,

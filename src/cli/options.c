@@ -363,10 +363,11 @@ static bool take_decimal(const struct copse_option *it, const char *value, doubl
   return *out >= (double)it->min && *out <= (double)it->max;
 }
 
-/* Refuses with the words that it can be, where they are few. */
+/* Refuses with the words that it can be, where they are few, or what else it can be too. */
 static int refuse_missing(const char *command, const struct copse_option *it, const char *given) {
   struct copse_line list = {.used = 0};
-  for (int i = 0; it && it->words && it->words[i]; i++)
+  if (it && it->words && it->must) copse_line_add(&list, ": %s", it->must);
+  for (int i = 0; it && it->words && !it->must && it->words[i]; i++)
     copse_line_add(&list, "%s%s", i == 0 ? ": " : it->words[i + 1] ? ", " : " or ", it->words[i]);
   return copse_cli_usage(command, "option '%s' needs a value%s", given, list.used ? list.text : "");
 }

@@ -166,7 +166,7 @@ const char copse_cli_costs_intro[] =
     "Beside links (--profile may have all of them, as \"costs\"):\n";
 const struct copse_option copse_cli_costs_options[] = {
     {"--alpha", 'a', "US", "software cost of a hop from rank to rank (default 2 us)", TO(alpha_us),
-     COPSE_OPTION_RANGE(0, INT64_MAX), .must = "microseconds, 0 or more"},
+     COPSE_OPTION_RANGE(0, 1000000000), .must = "microseconds, from 0 to 1000000000"},
     {"--alpha-occupies", 0, NULL,
      "a link is busy for its latency, and for alpha where it leads to a\n"
      "rank, with each chunk (TACCL, TACOS; default: for its bytes alone)",
@@ -174,7 +174,8 @@ const struct copse_option copse_cli_costs_options[] = {
     {"--message", 0, "US",
      "what of that keeps the sending worker busy with each message, and\n"
      "so the next one waiting (default 0.18 us, at most alpha)",
-     TO(message_us), COPSE_OPTION_RANGE(0, INT64_MAX), .must = "microseconds, 0 or more"},
+     TO(message_us), COPSE_OPTION_RANGE(0, 1000000000),
+     .must = "microseconds, from 0 to 1000000000"},
     {"--reduce", 0, "GBPS",
      "at which a rank adds what comes in, one byte after the other\n"
      "(default: free)",

@@ -174,11 +174,8 @@ static copse_status refuse_unread(struct copse_reader *r, const cJSON *item,
   static const struct {
     const char *member;
     int kinds;
-  } read[] = {{"rank", CUT},
-              {"times", CUT | PARTS},
-              {"parts", PARTS},
-              {"part_ranks", PARTS},
-              {"later", PARTS}};
+  } read[] = {{"rank", CUT},    {"reversed", CUT | PARTS}, {"times", CUT | PARTS},
+              {"parts", PARTS}, {"part_ranks", PARTS},     {"later", PARTS}};
   for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
     const cJSON *member = copse_json_get(item, read[i].member);
     char text[80];
@@ -223,6 +220,7 @@ copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) {
   }
   const cJSON *parts = copse_json_get(item, "parts"), *times = copse_json_get(item, "times");
   if (parts) COPSE_DO(read_parts(r, parts, item, false, &at->parts, &at->n_parts));
+  if (parts && at->n_parts == 0) return copse_reader_refuse(r, parts, item, "\"parts\" is empty");
   if (times) COPSE_DO(read_parts(r, times, item, true, &at->times.parts, &at->times.n));
   if (copse_json_get(item, "later")) COPSE_DO(read_later(r, item, at));
   r->schedule->bound_at = at;

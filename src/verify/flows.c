@@ -8,6 +8,7 @@
 #include "verify/internal.h"
 
 #include "base/graph.h"
+#include "base/types.h"
 
 struct copse_verify_defect copse_verify_automorphism(const struct copse_topology *t,
                                                      const int *image, char *hit, int *link_image) {
@@ -458,18 +459,24 @@ static copse_status at_demand(struct at_checker *c) {
 static copse_status at_due(struct at_checker *c) {
   const struct copse_schedule *s = c->schedule;
   unsigned long n = (unsigned long)s->n_ranks, n_send = 0, n_receive = 0;
+  bool reversed = c->at->reversed, root_first = (s->collective == COPSE_REDUCE) == reversed;
   for (int r = 0; r < s->n_ranks; r++) {
     const mpq_t *time = &c->time[c->topology->rank_nodes[r]];
     bool first = mpq_sgn(*time) == 0, last = mpq_equal(*time, c->us) != 0;
-    n_send += (unsigned long)(c->sends[r] = c->at->reversed ? last : first);
-    n_receive += (unsigned long)(c->receives[r] = c->at->reversed ? first : last);
+    n_send += (unsigned long)(c->sends[r] = reversed ? last : first);
+    n_receive += (unsigned long)(c->receives[r] = reversed ? first : last);
     if (r == c->at->rank && !last)
       return refute(c, "\"bound_at\" is not about rank %d, as it says", r);
   }
-  bool moves = n_send > 0 && n_receive > 0;
-  if (s->collective == COPSE_BROADCAST) moves = moves && c->sends[s->root];
-  if (s->collective == COPSE_REDUCE) moves = moves && c->receives[s->root];
-  if (!moves) return refute(c, "\"bound_at\": nothing must go from time 0 to the end");
+  if (n_send == 0 || n_receive == 0)
+    return refute(c, "\"bound_at\": no rank has the time %s",
+                  (reversed ? n_receive : n_send) == 0
+                      ? "0 in \"times\""
+                      : "\"us\", as those have that \"times\" leaves out");
+  if ((s->collective == COPSE_BROADCAST && !c->sends[s->root]) ||
+      (s->collective == COPSE_REDUCE && !c->receives[s->root]))
+    return refute(c, "\"bound_at\": the root, rank %d, must have the time %s", s->root,
+                  root_first ? "0 in \"times\"" : "\"us\", so \"times\" must leave it out");
   if (s->collective == COPSE_ALLTOALL) return at_demand(c);
   mpq_set_ui(c->due, 1, 1);
   if (s->collective == COPSE_ALLGATHER) mpq_set_ui(c->due, n_send, n);
@@ -512,7 +519,7 @@ static copse_status at_parts(struct at_checker *c) {
   const struct copse_topology *t = c->topology;
   for (int v = 0; v < t->n_nodes; v++) c->part[v] = c->at->n_parts > 0 ? -1 : t->nodes[v].rank;
   if (c->at->n_parts == 0 && c->at->part_ranks > 1)
-    return refute(c, "\"bound_at\": \"part_ranks\" lacks \"parts\"");
+    return refute(c, "\"bound_at\" has \"part_ranks\" and no \"parts\"");
   for (int i = 0; i < c->at->n_parts; i++) {
     int n_ranks = 0;
     for (int j = 0; j < c->at->parts[i].n_nodes; j++) {
@@ -533,8 +540,13 @@ static copse_status at_parts(struct at_checker *c) {
 static copse_status at_may_count(struct at_checker *c) {
   copse_collective collective = c->schedule->collective;
   bool reduce = collective == COPSE_REDUCE, all = collective == COPSE_ALLREDUCE;
-  if ((!reduce && !all && collective != COPSE_BROADCAST) || reduce != c->at->reversed)
-    return refute(c, "\"bound_at\": messages into parts bound no such collective");
+  const char *kind = c->at->kind == COPSE_BOUND_AT_ROUNDS ? "rounds" : "volume";
+  if (!reduce && !all && collective != COPSE_BROADCAST)
+    return refute(c, "\"bound_at\" of kind \"%s\" is not for %s", kind,
+                  copse_collective_name(collective));
+  if (reduce != c->at->reversed)
+    return refute(c, "\"bound_at\" of kind \"%s\": \"reversed\" must be %s for %s", kind,
+                  reduce ? "true" : "false", copse_collective_name(collective));
   for (int v = 0; v < c->topology->n_nodes; v++)
     if ((c->topology->nodes[v].multicast && !reduce) ||
         (c->topology->nodes[v].aggregation && (reduce || all)))
@@ -653,7 +665,7 @@ static copse_status at_volume(struct at_checker *c) {
 /* The lengths of the schedule's own bound, which has been checked. */
 static copse_status at_lengths(struct at_checker *c) {
   const struct copse_bound *b = &c->schedule->bound;
-  if (b->kind != COPSE_BOUND_LENGTHS || c->at->reversed)
+  if (b->kind != COPSE_BOUND_LENGTHS)
     return refute(c, "\"bound_at\" is by lengths, and the bound has none");
   at_distances(c, -1, false, c->opens);
   at_distances(c, -1, true, c->after);
@@ -721,5 +733,10 @@ copse_status copse_verify_bound_at(struct copse_verify_checker *all) {
   /* Less is proof enough: other ranks may be due at the end too, and files of before count some
    * links for longer. */
   if (mpq_sgn(c.due) > 0 && mpq_cmp(c.sum, c.due) <= 0) return COPSE_OK;
-  return refute(&c, "\"bound_at\": in the time that it states more can cross than must");
+  return refute(&c,
+                mpq_sgn(c.due) > 0
+                    ? "\"bound_at\" does not prove its \"us\": within it the links can carry more "
+                      "than must cross them, so less time may do"
+                    : "\"bound_at\" proves nothing: nothing must go between its ranks of time 0 "
+                      "and those of time \"us\"");
 }

@@ -334,6 +334,8 @@ START_TEST(values_are_refused_by_range_and_word) {
       {"run p -b", "option '-b' needs a value"},
       {"check -Z", "check: unknown option '-Z'"},
       {"rings ring-8 --root 0", "rings: unknown option '--root' (see"},
+      {"solve ring -c allgather --objective",
+       "option '--objective' needs a value: throughput, latency or a size such as 64K"},
       {"topo --example", "option '--example' needs a value: cluster-clos, "},
       {"topo x -l", "option '-l' needs a value: nvlink, all or default (see"},
       {"topo ring-8 --draw - --matrix", "of --matrix, -o - and --draw - only one"},

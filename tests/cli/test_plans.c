@@ -250,6 +250,11 @@ START_TEST(what_does_not_go_together_is_refused) {
   static const char *const cases[][2] = {
       {"solve " FABRIC " -c allgather --objective fast", "--objective must be"},
       {"solve " FABRIC " -c allgather --objective 0", "--objective must be"},
+      {"solve " FABRIC " -c allgather --objective 8191P", "whole numbers up to 256T"},
+      {"solve " FABRIC " -c allgather --objective 257T", "whole numbers up to 256T"},
+      {"solve " FABRIC " -c allgather --objective 1.5K", "whole numbers up to 256T"},
+      {"solve " FABRIC " -c allgather --objective 99999999999999999999", "up to 256T"},
+      {"solve " FABRIC " -c allgather --objective 4K -a 1e30", "from 0 to 1000000000"},
       {"solve " FABRIC " -c allgather --objective 1M --bound-only", "chooses among schedules"},
       {"solve " FABRIC " -c allgather --predict --bound-only", "makes no schedule"},
       {"solve " FABRIC " -c allgather --predict --pareto", "for one schedule"},

@@ -569,6 +569,53 @@ START_TEST(members_that_no_proof_reads) {
 }
 END_TEST
 
+static void check_said(const struct copse_topology *t, const char *text, const char *from,
+                       const char *to, const char *said) {
+  struct copse_err err = COPSE_ERR_INIT;
+  char *forged = replaced(text, from, to);
+  ck_assert_int_ne(verdict_of(forged, t, &err), COPSE_OK);
+  ck_assert_msg(strstr(err.text, said) != NULL, "%s -> %s: %s", from, to, err.text);
+  free(forged);
+}
+
+/* What is wrong is named by the file's own words. */
+START_TEST(refusals_say_what_is_wrong) {
+  static const char volume[] = "\"kind\": \"volume\"";
+  struct copse_topology *t = make_four();
+  struct copse_schedule *s = with_bound(t, COPSE_ALLREDUCE, 120000, 0.5);
+  char *text = text_of(s);
+  copse_schedule_free(s);
+  check_said(t, text, volume, "\"kind\": \"volume\", \"reversed\": true",
+             "\"reversed\" must be false for allreduce");
+  check_said(t, text, volume, "\"kind\": \"volume\", \"part_ranks\": 2, \"parts\": []",
+             "\"parts\" is empty");
+  check_said(t, text, volume, "\"kind\": \"volume\", \"part_ranks\": 2",
+             "has \"part_ranks\" and no \"parts\"");
+  check_said(t, text, "\"bytes\": 120000", "\"bytes\": 119999",
+             "the links can carry more than must cross them");
+  free(text);
+  s = with_bound(t, COPSE_REDUCE, 120000, 0.5);
+  text = text_of(s);
+  copse_schedule_free(s);
+  check_said(t, text, "\"reversed\": true", "\"reversed\": false",
+             "\"reversed\" must be true for reduce");
+  free(text);
+  s = with_bound(t, COPSE_ALLGATHER, 120000, 0.5);
+  text = text_of(s);
+  copse_schedule_free(s);
+  check_said(t, text, "\"kind\": \"cut\", \"rank\": 0", volume,
+             "of kind \"volume\" is not for allgather");
+  char *times = strdup(strstr(text, "\"rank\": 0,"));
+  *strstr(times, "},\n \"trees\"") = '\0';
+  check_said(t, text, times, "\"times\": []", "no rank has the time 0 in \"times\"");
+  check_said(t, text, times, "\"times\": [{\"us\": 0, \"nodes\": [\"a\", \"b\", \"c\", \"d\"]}]",
+             "no rank has the time \"us\", as those have that \"times\" leaves out");
+  free(times);
+  free(text);
+  copse_topology_free(t);
+}
+END_TEST
+
 START_TEST(commands_show_it) {
   ck_assert_int_eq(
       copse_test_command(
@@ -577,10 +624,20 @@ START_TEST(commands_show_it) {
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "above the bound of"));
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "which any allgather takes at least:"));
   ck_assert_ptr_null(strstr(copse_test_result.out, "in turn"));
+  ck_assert_ptr_null(strstr(copse_test_result.out, "does not count"));
   ck_assert_int_eq(copse_test_command("@ verify %%/o.json --synthetic switch:4@100"), 0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "no schedule takes less than"));
   ck_assert_int_eq(copse_test_command("@ simulate %%/o.json --synthetic switch:4@100"), 0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "above the"));
+  ck_assert_int_eq(copse_test_command("@ solve --synthetic switch:4@100 -c allgather --objective "
+                                      "64K --alpha-occupies -o %%/o.json"),
+                   0);
+  ck_assert_ptr_nonnull(
+      strstr(copse_test_result.out, "that bound does not count how long latency keeps links busy"));
+  ck_assert_int_eq(
+      copse_test_command("@ simulate %%/o.json --synthetic switch:4@100 --alpha-occupies"), 0);
+  ck_assert_ptr_nonnull(
+      strstr(copse_test_result.out, "alpha occupies links (bounds do not count that)"));
   ck_assert_int_eq(copse_test_command("@ plans --synthetic switch:4@100 -c allgather -o %%/plans"),
                    0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "above bound"));
@@ -618,6 +675,8 @@ START_TEST(a_length_that_stands_twice_is_refused) {
   ck_assert_msg(verdict_of(text, t, &err) == COPSE_OK, "%s", err.text);
   check_unread(t, text, "lengths", "times", "[]");
   check_unread(t, text, "lengths", "rank", "0");
+  check_unread(t, text, "lengths", "reversed", "true");
+  check_unread(t, text, "lengths", "reversed", "false");
   check_unread(t, text, "lengths", "part_ranks", "1");
   check_unread(t, text, "lengths", "later", "[[]]");
   char *twice = replaced(text, "\"a>s\": 1", "\"a>s\": 1, \"a>s\": 1");
@@ -976,6 +1035,7 @@ int main(void) {
   tcase_add_test(bounds, all_links_differ);
   tcase_add_test(bounds, ranks_of_parts_that_are_not_there);
   tcase_add_test(bounds, members_that_no_proof_reads);
+  tcase_add_test(bounds, refusals_say_what_is_wrong);
   tcase_add_test(bounds, commands_show_it);
   tcase_add_test(bounds, others_results);
   suite_add_tcase(suite, bounds);

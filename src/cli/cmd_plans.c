@@ -285,7 +285,7 @@ static void add_losses(struct job *j, const struct copse_candidate_range *range,
       copse_text_add(&j->losses, ", for %d hop%s less\n", range->fewer_hops,
                      COPSE_S(range->fewer_hops));
     else
-      copse_text_add(&j->losses, ", for a plan less or as times jump at a border\n");
+      copse_text_add(&j->losses, ", which would be one plan more, or begins or ends close by\n");
   }
   if (before->part <= WORTH_SAYING) return;
   add_slower(j, range, before->part, before->bytes, before->by);
@@ -766,10 +766,10 @@ static const char columns[] =
     "whole message, as nccl-tests counts them), its hops from the first send to the last\n"
     "(of both phases of an allreduce, of all stages), the predicted time at the first of\n"
     "the sizes, how far that is above what nothing beats, the time of the optimum for long\n"
-    "messages there, and the schedule. Names: \"64K: ..\" was searched for that size,\n"
-    "\"stages\" are recursive doubling, \"exchanged\" has sends in another order, \"packets\"\n"
-    "carry data and flag together. \"by the switch\" is multicast, for switches marked\n"
-    "\"multicast\" and \"aggregation\": beside the others, which serve where it can't.\n";
+    "messages there, and the schedule. docs/solving.md says what each name means, under \"Names\n"
+    "of schedules\": \"64K: ..\" was searched for that size, \"stages\" are recursive doubling,\n"
+    "\"packets\" carry data and flag together, \"by the switch\" is multicast, beside the others,\n"
+    "which serve where it can't.\n";
 static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"

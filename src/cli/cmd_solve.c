@@ -748,7 +748,8 @@ static const struct copse_option instead[] = {
     {"--objective", 0, "O",
      "throughput (the default), latency or a message size such as 64K: the\n"
      "fastest schedule there by 'copse simulate' that a search of some\n"
-     "seconds finds; the file says in how many chunks",
+     "seconds finds; the file says in how many chunks, docs/solving.md what\n"
+     "its name means (\"Names of schedules\")",
      .words = objectives, .take = take_objective, .must = OBJECTIVES},
     {0}};
 static const struct copse_option own[] = {

@@ -2,7 +2,7 @@
  * Documents show what the tool prints: every command in them is run, those of a document in one
  * folder and in order, and what it prints is compared with the lines below it. A line "..." stands
  * for any number of lines; "<<'END'" takes the lines up to END. The files of docs/examples are in
- * the folder. Files that documents name must exist.
+ * the folder. Files that documents name must exist, and names of schedules be explained.
  */
 #include <ctype.h>
 #include <limits.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "predict/propose.h"
 #include "support/command.h"
 #include "support/support.h"
 
@@ -192,6 +193,80 @@ START_TEST(files_that_the_document_names_exist) {
 }
 END_TEST
 
+/* ---- names of schedules --------------------------------------------------------------------- */
+
+/* Whether a name in the first column of a table of docs/solving.md has the word. */
+static bool is_explained(const struct document *d, const char *word) {
+  bool names = false;
+  size_t n = strlen(word);
+  for (size_t i = 0; i < d->n; i++) {
+    const char *line = d->lines[i], *at = line;
+    const char *end = strncmp(line, "| `", 3) == 0 ? strchr(line + 3, '|') : NULL;
+    if (line[0] == '#') names = strcmp(line, "### Names of schedules") == 0;
+    for (; names && end && (at = strstr(at, word)) && at < end; at++)
+      if (!isalnum((unsigned char)at[-1]) && !isalnum((unsigned char)at[n])) return true;
+  }
+  return false;
+}
+
+/* Each word that the format prints beside its conversions; returns how many. */
+static int check_words(const struct document *d, const char *format, size_t n) {
+  int found = 0;
+  for (size_t i = 0, from; i < n; i++) {
+    char word[64];
+    if (format[i] == '%') {
+      while (i + 1 < n && strchr(".*0123456789", format[i + 1])) i++;
+      i += i + 1 < n && isalpha((unsigned char)format[i + 1]);
+      continue;
+    }
+    for (from = i; i < n && islower((unsigned char)format[i]);) i++;
+    if (i < from + 2) continue; /* "x%d" */
+    snprintf(word, sizeof word, "%.*s", (int)(i - from), format + from);
+    ck_assert_msg(is_explained(d, word), "docs/solving.md has no name with '%s'", word);
+    found++;
+    i--;
+  }
+  return found;
+}
+
+/* Literals in lines that make names. */
+static int check_source(const struct document *d, const char *path) {
+  static const char *const makers[] = {
+      "name, sizeof",       "proposal_name_add(", "DOUBLING_NAME", "suffixes[",
+      "COPSE_NEAR_NAME \"", "offer_solved(",      "offer(g,",      "take(c, "};
+  struct document source = read_document(path);
+  int found = 0;
+  for (size_t i = 0; i < source.n; i++) {
+    bool makes = false;
+    for (size_t m = 0; m < sizeof makers / sizeof *makers; m++)
+      makes = makes || strstr(source.lines[i], makers[m]);
+    for (char *at = source.lines[i], *end; makes && (at = strchr(at, '"')); at = end + 1) {
+      end = strchr(at + 1, '"');
+      ck_assert_ptr_nonnull(end);
+      found += check_words(d, at + 1, (size_t)(end - at - 1));
+    }
+  }
+  free_document(&source);
+  return found;
+}
+
+/* Of what solve --objective and plans print: by the sources, and by the names of baselines. */
+START_TEST(names_of_schedules_are_explained) {
+  struct document d = read_document("docs/solving.md");
+  ck_assert_int_ge(check_source(&d, "src/predict/sizes.c"), 8);
+  ck_assert_int_ge(check_source(&d, "src/predict/candidates.c"), 9);
+  ck_assert_int_ge(check_source(&d, "src/predict/propose.c"), 7);
+  ck_assert_int_ge(check_source(&d, "src/predict/propose.h"), 1);
+  for (int kind = 0; kind < COPSE_N_ARRANGEMENTS; kind++) {
+    const char *name = copse_proposal_name((enum copse_baseline)kind);
+    ck_assert_msg(is_explained(&d, name), "docs/solving.md has no name '%s'", name);
+  }
+  ck_assert(is_explained(&d, "k") && is_explained(&d, "x4") && is_explained(&d, "64K"));
+  ck_assert(!is_explained(&d, "member"));
+  free_document(&d);
+}
+END_TEST
+
 int main(void) {
   copse_test_folder();
   Suite *suite = suite_create("docs/documents");
@@ -199,6 +274,7 @@ int main(void) {
   tcase_set_timeout(tc, 120); /* the commands of a whole guide, on a busy machine */
   tcase_add_loop_test(tc, the_tool_prints_what_the_document_shows, 0, N_DOCUMENTS);
   tcase_add_loop_test(tc, files_that_the_document_names_exist, 0, N_DOCUMENTS);
+  tcase_add_test(tc, names_of_schedules_are_explained);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

@@ -466,7 +466,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
   const struct copse_solve_options *o = s->question->solve;
   struct copse_exchange x = {.topology = s->topology,
                              .routes = s->predict.routes,
-                             .symmetry = o->root < 0 ? &s->symmetry : NULL,
+                             .symmetry = o->root < 0 && !o->no_symmetry ? &s->symmetry : NULL,
                              .root = o->root,
                              .trees = from->trees,
                              .n_trees = from->n_trees,
@@ -785,7 +785,8 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
   COPSE_DO(question->from ? take_all(&s, question->from, question->n_from)
                           : copse_propose(&proposer, seconds, err));
   if (exchanges(&s)) {
-    COPSE_DO(copse_topology_symmetry(topology, &s.symmetry, err));
+    if (!question->solve->no_symmetry)
+      COPSE_DO(copse_topology_symmetry(topology, &s.symmetry, err));
     s.most_work = question->work;
     COPSE_DO(question->solve->collective == COPSE_ALLTOALL ? exchange_paths(&s)
                                                            : exchange_best(&s));

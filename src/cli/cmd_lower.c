@@ -162,23 +162,22 @@ static copse_status time_msccl(struct copse_cli_work *w, const char *text, size_
   return COPSE_OK;
 }
 
-/* ---- where a schedule does not fit MSCCL's limits: another one of its topology ---- */
+/* ---- where a schedule does not fit MSCCL's limits, or only at a cost: another one ---- */
 
 struct fitting {
   struct copse_cli_work *work;
   const struct copse_msccl_options *options;
   const struct copse_schedule *given;
   struct copse_schedule *first; /* which the proposer needs to its end */
-  int peers;   /* of the one at hand, which has fewer of them, and is none that is known; 0: it has
-                  not */
+  int peers;   /* of the one at hand, where it is made with fewer of them; else 0 */
   int workers; /* the least with which any fits, where that is asked for; 0: unknown */
   bool only_counted; /* workers; no program is made */
   bool is_its;       /* the topology at hand is the schedule's */
   char name[COPSE_PROPOSAL_NAME];
   struct copse_q time;
-  double
-      cost; /* of the best so far: seconds per GB with rounding, of trees of 1 GiB as simulated */
+  double cost; /* of the best so far: s per GB with rounding, of trees of 1 GiB as simulated */
   char *text;  /* its program, NULL: none fits yet */
+  bool usual;  /* the given one serves counts that are powers of two, and so must others */
   size_t size;
   struct copse_msccl_summary sum;
 };
@@ -233,6 +232,7 @@ static copse_status try_program(struct fitting *it, const struct copse_schedule 
   copse_status status = copse_lower_msccl(schedule, it->options, &text, &size, &sum, &why);
   if (status == COPSE_UNSUPPORTED) return it->text ? COPSE_OK : count_workers(it, schedule, err);
   if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+  if (it->usual && !copse_msccl_serves_usual(&sum)) return COPSE_OK;
   cost *= 1 + sum.more;
   if (schedule->n_flows == 0) COPSE_DO(time_msccl(it->work, text, size, &runs, &cost));
   if (it->text && cost >= it->cost) return COPSE_OK;
@@ -284,25 +284,39 @@ static copse_status try_thin(struct fitting *it, const struct copse_topology *to
   return copse_alltoall_thin(base, topology, most, take_thinned, it, err);
 }
 
-/* Finds the fastest of fewer trees, rings and the like, where the topology is known to be the
- * schedule's. */
-static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
-  const struct copse_schedule *s = w->schedule;
-  const struct copse_solve_options solve = {
-      .collective = s->collective, .root = -1, .tolerance = COPSE_Q_ZERO, .progress = &w->progress};
-  struct copse_proposer proposer = {
-      .solve = &solve, .context = it, .wants = wants_more, .take = take_proposal};
-  struct copse_solve_seconds ignored;
+/* Finds out whether the topology is known and the schedule's: else no other one can be found. */
+static copse_status find_topology(struct copse_cli_work *w, struct fitting *it) {
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(load_topology(w));
   if (!w->topology) return COPSE_OK;
   COPSE_DO(copse_topology_sha256(w->topology, sha256, &w->err));
-  it->is_its = strcmp(sha256, s->topology_sha256) == 0;
+  it->is_its = strcmp(sha256, w->schedule->topology_sha256) == 0;
+  return COPSE_OK;
+}
+
+/* Finds the fastest of fewer trees, rings and the like, where the topology is known to be the
+ * schedule's. */
+static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
+  const struct copse_schedule *s = w->schedule;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *compact = NULL;
+  struct copse_solve_options solve = {
+      .collective = s->collective, .root = -1, .tolerance = COPSE_Q_ZERO, .progress = &w->progress};
+  struct copse_proposer proposer = {
+      .solve = &solve, .context = it, .wants = wants_more, .take = take_proposal};
+  struct copse_solve_seconds ignored;
+  COPSE_DO(find_topology(w, it));
   if (!it->is_its) return COPSE_OK;
   proposer.topology = w->topology;
+  solve.healthy = w->whole;
   COPSE_DO(copse_propose(&proposer, &ignored, &w->err));
-  if (s->collective != COPSE_ALLTOALL || !wants_more(it, NULL)) return COPSE_OK;
-  return try_thin(it, w->topology, &w->err);
+  if (!wants_more(it, NULL)) return COPSE_OK;
+  if (s->collective == COPSE_ALLTOALL) return try_thin(it, w->topology, &w->err);
+  solve.compact = true; /* repaired, it may have fewer trees than all listed */
+  COPSE_DO(copse_solve_schedule(w->topology, &solve, &compact, &ignored, &w->err));
+  if (compact->n_rotations == 0) return COPSE_OK;
+  COPSE_DO(copse_schedule_expand(compact, &w->err));
+  COPSE_DO(copse_proposal_check(w->topology, compact, "compact", &w->err));
+  return try_program(it, compact, "compact", &w->err);
 }
 
 /* Says why there is no program, and what to do. */
@@ -322,35 +336,69 @@ static copse_status refuse(struct copse_cli_work *w, struct fitting *it, const c
   return copse_fail_at(&w->err, COPSE_UNSUPPORTED, w->place, 0, "%s; %s%s", why, advice, name);
 }
 
-/* Makes the program of the schedule, or of another instead; *other has why. */
+/* Returns how much longer one takes than the schedule that was given: per cent. */
+static double slower_percent(double time, const struct copse_schedule *s) {
+  double given = copse_q_to_double(s->time_per_GB);
+  return given > 0 ? 100 * (time / given - 1) : 0;
+}
+
+/* Whether a rounding that was not asked for may be worth another schedule: of those for messages of
+ * any size, which 1 GiB stands for. */
+static bool may_cost(const struct fitting *it, const struct copse_msccl_summary *sum) {
+  return sum->rounded && sum->more > ENOUGH_COST && it->given->objective.bytes == 0 &&
+         it->options->max_bytes == 0;
+}
+
+/* Looks for a schedule that is faster than the one given is with its rounding, where that costs
+ * much. */
+static copse_status replace_rounded(struct copse_cli_work *w, struct fitting *it,
+                                    const struct copse_msccl_summary *sum,
+                                    struct copse_err *misfit) {
+  const struct copse_schedule *s = w->schedule;
+  struct copse_prediction runs;
+  double time = copse_q_to_double(s->time_per_GB), cost = time * (1 + sum->more);
+  COPSE_DO(find_topology(w, it));
+  if (!it->is_its) return COPSE_OK;
+  if (s->n_flows == 0) COPSE_DO(time_msccl(w, w->made, w->made_size, &runs, &cost));
+  if (cost <= time * (1 + 2 * ENOUGH_COST)) return COPSE_OK;
+  snprintf(misfit->text, sizeof misfit->text, "rounded to %d chunks it is %.3g %% slower%s",
+           sum->multiple, slower_percent(cost, s), s->n_flows > 0 ? "" : " at 1 GiB, as simulated");
+  it->cost = cost / (1 + ENOUGH_COST); /* by less, quick simulations don't tell two apart */
+  it->sum = *sum;
+  it->usual = copse_msccl_serves_usual(sum);
+  it->text = w->made;
+  it->size = w->made_size;
+  w->made = NULL;
+  return find_fitting(w, it);
+}
+
+/* Makes the program of the schedule, or of another instead; *misfit has why one was looked for. */
 static copse_status make_msccl(struct copse_cli_work *w, struct fitting *it,
                                struct copse_msccl_summary *sum, struct copse_err *misfit) {
   const struct copse_schedule *s = w->schedule;
   copse_status status = copse_lower_msccl(s, it->options, &w->made, &w->made_size, sum, misfit);
-  if (status == COPSE_OK) return COPSE_OK;
-  bool none = copse_collective_rooted(s->collective) || s->demand;
-  if (status != COPSE_UNSUPPORTED || none) return copse_fail(&w->err, status, "%s", misfit->text);
-  if (s->no_forward)
+  bool none = copse_collective_rooted(s->collective) || s->demand, fits = status == COPSE_OK;
+  if (fits && (s->no_forward || none || !may_cost(it, sum))) return COPSE_OK;
+  if (!fits && (status != COPSE_UNSUPPORTED || none))
+    return copse_fail(&w->err, status, "%s", misfit->text);
+  if (fits)
+    status = replace_rounded(w, it, sum, misfit);
+  else if (s->no_forward)
     it->is_its = true; /* no other will do */
   else
     status = find_fitting(w, it);
-  if (status != COPSE_OK && status != COPSE_UNSUPPORTED) return status;
+  bool skips = status == COPSE_UNSUPPORTED || (status == COPSE_OVERFLOW && it->text);
+  if (status != COPSE_OK && !skips) return status;
   w->err = (struct copse_err)COPSE_ERR_INIT;
   if (it->text) {
     w->made = it->text;
     w->made_size = it->size;
     it->text = NULL;
     *sum = it->sum;
-    return COPSE_OK;
   }
+  if (w->made) return COPSE_OK;
   if (s->n_copying + s->n_adding == 0) return refuse(w, it, misfit->text);
   return copse_fail(&w->err, COPSE_UNSUPPORTED, "%s", misfit->text);
-}
-
-/* Returns how much longer one takes than the schedule that was given: per cent. */
-static double slower_percent(double time, const struct copse_schedule *s) {
-  double given = copse_q_to_double(s->time_per_GB);
-  return given > 0 ? 100 * (time / given - 1) : 0;
 }
 
 /* Notes that another schedule is written, why, and what it costs. */
@@ -415,6 +463,7 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
                    COPSE_S(sum.chunks), sum.scratch, w->made_size);
   }
   const copse_collective what = w->schedule->collective;
+  const bool tried = what == COPSE_ALLTOALL || misfit.text[0];
   if (sum.more > 0 || sum.rounded)
     copse_note(&copse_cli_notes,
                "%sshares are rounded to %d chunk%s of a %s, which adds at most %.3g %% to what any "
@@ -422,8 +471,8 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
                sum.rounded ? "exact shares do not fit MSCCL's limits: " : "", sum.multiple,
                COPSE_S(sum.multiple), what == COPSE_ALLREDUCE ? "message" : "block", 100 * sum.more,
                what == COPSE_ALLTOALL ? "connection of two ranks" : "link",
-               what == COPSE_ALLTOALL ? "" : "; a schedule with a smaller --k may lose less");
-  if (sum.multiple & (sum.multiple - 1))
+               tried ? "" : "; a schedule with a smaller --k may lose less");
+  if (!copse_msccl_serves_usual(&sum))
     copse_note(&copse_cli_notes,
                "the executor takes this file only for element counts that are multiples of %d; "
                "--chunks with a power of two%s serves the usual sizes",
@@ -484,62 +533,13 @@ static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w
   return COPSE_OK;
 }
 
-/* Bytes of a plan while it is made, for each hop of a path from rank to rank and for each link.
- * Measured: 1.0 to 1.4 times the peak for rings, tori and rails of 64 to 1,024 ranks. */
-enum { HOP_BYTES = 550, LINK_BYTES = 64 };
-
-/* COPSE_NOMEM, before anything is made, where memory does not suffice for the plan of all flows. */
-static copse_status check_room(struct copse_cli_work *w) {
-  const struct copse_schedule *s = w->schedule;
-  uint64_t images = (uint64_t)copse_schedule_images(s), bytes = 0;
-  bool *is_rank;
-  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)s->n_nodes, is_rank, &w->err));
-  for (int r = 0; r < s->n_ranks; r++) is_rank[s->rank_nodes[r]] = true;
-  for (int f = 0; f < s->n_flows; f++)
-    for (int p = 0; p < s->flows[f].n_paths; p++) {
-      const struct copse_schedule_path *path = &s->flows[f].paths[p];
-      for (int i = 1; i < path->n_nodes; i++)
-        bytes += images * (LINK_BYTES + (is_rank[path->nodes[i]] ? HOP_BYTES : 0));
-    }
-  uint64_t available = copse_memory_available();
-  if (bytes <= available) return COPSE_OK;
-  return copse_fail_at(&w->err, COPSE_NOMEM, w->place, 0,
-                       "the plan of %llu flows takes about %llu bytes of memory, and %llu are "
-                       "available; more memory, or a schedule of fewer ranks, would do",
-                       (unsigned long long)(images * (uint64_t)s->n_flows),
-                       (unsigned long long)bytes, (unsigned long long)available);
-}
-
-/* Bytes in a plan's file for each channel, at least: no channel is without a signal and a wait. */
-enum { CHANNEL_BYTES = sizeof(struct copse_plan_channel) + 2 * sizeof(struct copse_plan_op) };
-
-/* COPSE_UNSUPPORTED, before anything is made, where the plan of all trees would be larger than a
- * file can be. Each edge of a tree has a channel for data, and one back unless an allreduce's other
- * tree stands in for it. */
-static copse_status check_size(const struct options *o, struct copse_cli_work *w) {
-  const struct copse_schedule *s = w->schedule;
-  const bool in_chunks = strcmp(o->to, "plan") == 0 && !o->lower.low_latency;
-  int64_t least = (s->n_ranks - 1) * (s->collective == COPSE_ALLREDUCE ? 1LL : 2LL) * CHANNEL_BYTES;
-  if (!in_chunks || s->n_rotations == 0) return COPSE_OK; /* what is listed could be read */
-  if (!__builtin_mul_overflow(least, s->n_trees, &least) &&
-      !__builtin_mul_overflow(least, copse_schedule_images(s), &least) &&
-      least <= (int64_t)COPSE_FILE_MAX_BYTES)
-    return COPSE_OK;
-  const long long trees = s->n_trees * (long long)copse_schedule_images(s);
-  return copse_fail_at(&w->err, COPSE_UNSUPPORTED, w->place, 0,
-                       "the plan of %lld trees of %d ranks takes over %lld MiB, and a plan's file "
-                       "at most %lld; a schedule of fewer ranks would do",
-                       trees, s->n_ranks, (long long)(least >> 20),
-                       (long long)(COPSE_FILE_MAX_BYTES >> 20));
-}
-
 static copse_status lower(void *options, struct copse_cli_work *w) {
   const struct options *o = options;
   w->place = copse_file_label(o->input);
   copse_cli_phase("read");
   COPSE_DO(copse_schedule_load(o->input, &w->schedule, &w->err));
-  COPSE_DO(check_room(w));
-  COPSE_DO(check_size(o, w));
+  bool in_chunks = strcmp(o->to, "plan") == 0 && !o->lower.low_latency;
+  COPSE_DO(copse_lower_check_size(w->schedule, in_chunks, w->place, &w->err));
   COPSE_DO(load_given(o, w));
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
   copse_cli_phase("lower");
@@ -635,8 +635,9 @@ static const struct copse_option common[] = {
     {"--topology", 't', "TOPO",
      "of a plan, say whether the fabric's own routes, which its messages\n"
      "take, load links more than the schedule's paths; of msccl, where the\n"
-     "schedule does not fit, look for another one; default: the one that the\n"
-     "schedule names, if it is in the catalogue or synthetic",
+     "schedule does not fit, or a rounding slows it by over 10 %, look for\n"
+     "another one; default: the one that the schedule names, if it is in\n"
+     "the catalogue or synthetic",
      TO(topology.path), .takes = COPSE_KIND_TOPOLOGY},
     {"--min-bytes", 0, "N", "smallest message that it is for (K, M, G: times 1024, ...)",
      SIZE_TO(msccl.min_bytes)},

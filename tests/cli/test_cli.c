@@ -1112,6 +1112,71 @@ START_TEST(what_a_program_of_few_workers_costs_is_simulated) {
 }
 END_TEST
 
+/* Lowers s.json with `options`. Returns of how many elements a count must be a multiple; *seconds:
+ * what the file takes. */
+static int lower_and_time(const char *topology, const char *options, double *seconds) {
+  ck_assert_int_eq(
+      run("@ lower %%/s.json -t %s --to msccl %s -o %%/f.xml --json", topology, options), 0);
+  const char *at = strstr(result.out, "\"elements_multiple\": ");
+  ck_assert_msg(at != NULL, "%s", result.out);
+  int multiple = atoi(at + strlen("\"elements_multiple\": "));
+  *seconds = program_time(topology, "");
+  return multiple;
+}
+
+/* A schedule that fits only with a rounding that costs much gives way to a faster one: the file
+ * takes far less than that of the schedule itself in as many chunks, which is written where a size
+ * or chunks are asked for, or where the topology is another. What is said of both is what
+ * `simulate` has of the files, and the result is right. */
+START_TEST(a_schedule_that_a_rounding_slows_is_lowered_in_another_way) {
+  static const char *const asked[] = {"--max-bytes 256M", "--chunks 56"};
+  const char *fabric = "mixed-a100-h100";
+  double given[2], other, was, is;
+  ck_assert_int_eq(run("@ solve %s -c allreduce -o %%/s.json --json", fabric), 0);
+  double rate = atof(strstr(result.out, "\"algbw_GBps\": ") + strlen("\"algbw_GBps\": "));
+  for (int i = 0; i < 2; i++) {
+    ck_assert_int_eq(run("@ lower %%/s.json --to msccl %s -o %%/f.xml --json", asked[i]), 0);
+    ck_assert_ptr_null(strstr(result.out, "instead"));
+    ck_assert_int_eq(lower_and_time(fabric, asked[i], &given[i]), 56);
+  }
+  ck_assert_double_eq_tol(given[0], given[1], 0.01 * given[0]);
+  (void)lower_and_time(fabric, "", &other);
+  ck_assert_int_eq(run("@ check %%/f.xml"), 0);
+  ck_assert_double_le(other, 0.8 * given[0]);
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl -o %%/f.xml"), 0);
+  const char *why = strstr(result.err, "rounded to 56 chunks it is ");
+  ck_assert_msg(why && sscanf(why, "rounded to 56 chunks it is %lf", &was) == 1, "%s", result.err);
+  why = strstr(why, " that does: ");
+  ck_assert_msg(why && sscanf(why, " that does: %lf", &is) == 1, "%s", result.err);
+  ck_assert_ptr_null(strstr(result.err, "smaller --k"));         /* such ones have been tried */
+  ck_assert_double_eq_tol(1 + was / 100, given[0] * rate, 0.06); /* it was simulated in a hurry */
+  ck_assert_double_eq_tol(1 + is / 100, other * rate, 0.06);
+  ck_assert_int_eq(
+      run("sed 's/\"sha256\": \"......../\"sha256\": \"00000000/' %%/s.json >%%/t.json && "
+          "@ lower %%/t.json -t %s --to msccl -o %%/f.xml --json",
+          fabric),
+      0);
+  ck_assert_ptr_null(strstr(result.out, "instead"));
+}
+END_TEST
+
+/* A program that serves counts of powers of two does not give way to one that does not, such as
+ * rings here, which the executor would refuse for most sizes. */
+START_TEST(a_program_for_the_usual_sizes_stays_one) {
+  const char *fabric = "--synthetic 'hosts:4 gpus:8@450 nics:8@50 rails' --down h1.nic2";
+  const char *job = "@ lower %/s.json --to msccl -o %/f.xml --json";
+  ck_assert_int_eq(run("@ solve %s -c allreduce -o %%/s.json", fabric), 0);
+  for (int i = 0; i < 2; i++) {
+    ck_assert_int_eq(run("%s %s %s", job, fabric, i > 0 ? "" : "--max-bytes 1G"), 0);
+    ck_assert_int_eq(strstr(result.out, "\"instead\"") != NULL, i > 0);
+    const char *at = strstr(result.out, "\"elements_multiple\": ");
+    int multiple = at ? atoi(at + strlen("\"elements_multiple\": ")) : 0;
+    ck_assert_msg(multiple > 0 && (multiple & (multiple - 1)) == 0, "%s", result.out);
+  }
+  ck_assert_int_eq(run("@ check %%/f.xml"), 0);
+}
+END_TEST
+
 /* A star of 66 has more peers than a rank may have thread blocks: rings fit, and cost nothing at a
  * switch. Where the topology is not known, it can be named. */
 START_TEST(what_does_not_fit_msccl_is_lowered_in_another_way) {
@@ -1202,7 +1267,11 @@ int main(void) {
   tcase_add_test(tc, roots_round_apart);
   tcase_add_test(tc, detours_of_an_msccl_program_are_said);
   tcase_add_test(tc, what_a_program_of_few_workers_costs_is_simulated);
-  if (COPSE_TEST_RESULTS) tcase_add_test(tc, what_does_not_fit_msccl_is_lowered_in_another_way);
+  if (COPSE_TEST_RESULTS) {
+    tcase_add_test(tc, what_does_not_fit_msccl_is_lowered_in_another_way);
+    tcase_add_test(tc, a_schedule_that_a_rounding_slows_is_lowered_in_another_way);
+    tcase_add_test(tc, a_program_for_the_usual_sizes_stays_one);
+  }
   tcase_add_test(tc, the_down_that_is_missing_is_said);
   tcase_add_test(tc, bounds_that_are_not_reached_are_called_so);
   tcase_add_test(tc, overlap_takes_the_degrees_that_are_given);

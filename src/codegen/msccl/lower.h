@@ -37,6 +37,11 @@ struct copse_msccl_summary {
                                   (an alltoall: what one rank sends another directly); 0: exact */
 };
 
+/* Whether the program serves element counts that are powers of two. */
+static inline bool copse_msccl_serves_usual(const struct copse_msccl_summary *summary) {
+  return (summary->multiple & (summary->multiple - 1)) == 0;
+}
+
 /* Thread blocks of a rank where options.max_blocks is 0. */
 int copse_msccl_default_blocks(const struct copse_msccl_options *options);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "codegen/lower/lower.h"
+#include "predict/sizes.h"
 #include "topology/modify.h"
 #include "verify/verify.h"
 #include "support/oracle.h"
@@ -833,10 +834,44 @@ START_TEST(no_plan_is_slower_than_another_way) {
 }
 END_TEST
 
+/* Short messages from one rank to 15 others: one hop of packets, all of twice the bytes through the
+ * root's link, 0.5 us + 15 x 2 x M / 100 GB/s, without a worker that puts one after the other. The
+ * mirrored reduction takes as long, and no search for the size alone finds a way that is faster. */
+START_TEST(short_messages_go_to_all_at_once) {
+  static const double sizes[] = {256, 1 << 10};
+  struct copse_topology *t = fabric("switch:16@100");
+  for (int collective = COPSE_BROADCAST; collective <= COPSE_REDUCE; collective++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_solve_seconds seconds;
+    struct copse_candidates c;
+    struct copse_solve_options options = {.collective = (copse_collective)collective,
+                                          .tolerance = COPSE_Q_ZERO,
+                                          .label = "switch:16@100"};
+    double us[2][COPSE_MAX_CANDIDATES];
+    ASSERT_OK(copse_candidates_make(t, &options, NULL, &c, &seconds, &err), &err);
+    ASSERT_OK(copse_candidates_packets(&c, PACKETS, &err), &err);
+    ASSERT_OK(copse_candidates_time(&c, sizes, 2, us, &err), &err);
+    for (int i = 0; i < 2; i++) {
+      struct copse_size_question question = {
+          .solve = &options, .predict = &copse_predict_defaults, .bytes = sizes[i], .work = 1e6};
+      struct copse_size_answer answer;
+      double least = us[i][fastest_of(&c, us[i])];
+      ck_assert_double_eq_tol(least, 0.5 + 15 * 2 * sizes[i] / 100e3, 1e-6);
+      ASSERT_OK(copse_solve_for_size(t, &question, &answer, &seconds, &err), &err);
+      ck_assert_double_le(least, answer.us);
+      copse_schedule_free(answer.schedule);
+    }
+    copse_candidates_free(&c);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("schedule/candidates");
   TCase *tests = tcase_create("candidates");
   tcase_set_timeout(tests, 600); /* on a loaded machine */
+  tcase_add_test(tests, short_messages_go_to_all_at_once);
   tcase_add_test(tests, coarse_predictions_are_not_searched);
   tcase_add_test(tests, only_equal_times_go_to_the_simpler_candidate);
   tcase_add_test(tests, chunks_are_no_larger_for_the_sake_of_time);

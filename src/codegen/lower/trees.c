@@ -49,7 +49,6 @@
  */
 
 #include <limits.h>
-#include <math.h>
 
 #include "codegen/lower/plan_build.h"
 #include "codegen/lower/policy.h"
@@ -108,8 +107,7 @@ static int ways_of(const struct part *part, int rank) { return part->ways ? part
 
 /* Of a rank's children in the tree's list, where those of a role begin; all ways' are all. */
 static int first_of_way(const struct part *part, int rank, int way) {
-  return part->tree->first_child[rank] +
-         copse_tree_children(part->tree, rank) * way / ways_of(part, rank);
+  return copse_way_first(part->tree, rank, way, ways_of(part, rank));
 }
 
 /* Children that the root of both phases puts to in the operation that sums up. */
@@ -159,60 +157,21 @@ static void find_levels(const struct copse_unit_tree *tree, int root, int phase,
   }
 }
 
-/* Whether in a schedule for one size messages keep the workers of a root longer than links at
- * least, which puts in so many trees: of more trees, which have workers of their own, the order
- * counts. With eight trees dealt allgathers of 256 KiB and 1 MiB on torus-a100-x4 took 2 to 3 %
- * longer. A rank that passes on deals where its messages, one after the other, take a part of that
- * time: what waits for the last of them is behind by it. */
-static bool is_dealt(const struct lowering *l, const struct copse_unit *unit, int rank,
-                     int n_units) {
-  const struct copse_schedule *s = l->b->schedule;
-  double message_us = fmin(copse_q_to_double(s->objective.alpha_us), COPSE_MESSAGE_US);
-  double links_us = copse_q_to_double(s->bound.time_per_GB) * (double)s->objective.bytes * 1e-3;
-  int messages = copse_tree_children(unit->broadcast, rank);
-  if (unit->reduce) { /* for a message alone: an allreduce's bound may be replaced in the end */
-    links_us = (double)s->objective.bytes / l->n_ranks / COPSE_POLICY_DEALT_RATE;
-    messages = 1;
-  }
-  links_us *= rank == unit->root ? n_units : COPSE_POLICY_DEALT_PART;
-  return l->units.in_order && message_us * messages > links_us;
-}
-
-/* How many of a rank's workers put to its children, where it puts in so many trees. */
-static copse_status spread_puts_of(struct lowering *l, int u, int rank, int n_units,
-                                   struct copse_err *err) {
-  struct part *part = &l->parts[BROADCAST][u];
+/* Any of a rank's workers may put to any child: what it reads is its input, the sum, or what came.
+ */
+static copse_status spread_puts(struct lowering *l, struct copse_err *err) {
   size_t n = (size_t)l->n_ranks;
-  int ways =
-      copse_smaller(l->b->options.max_workers / n_units, copse_tree_children(part->tree, rank));
-  if (ways < 2 || !is_dealt(l, &l->units.units[u], rank, n_units)) return COPSE_OK;
-  if (!part->ways) {
-    COPSE_DO(COPSE_ARRAY(&l->arena, n, part->ways, err));
+  int *ways;
+  COPSE_DO(copse_units_ways(&l->arena, l->b->schedule, &l->units, &l->b->options, &ways, err));
+  for (int u = 0; u < l->units.n_units; u++, ways += n) {
+    struct part *part = &l->parts[BROADCAST][u];
+    bool any = false;
+    for (size_t r = 0; r < n; r++) any = any || ways[r] > 1;
+    if (!any) continue;
+    part->ways = ways;
     COPSE_DO(COPSE_ARRAY(&l->arena, n, part->sender, err));
     COPSE_DO(COPSE_ARRAY(&l->arena, n, part->local, err));
-    for (int r = 0; r < l->n_ranks; r++) part->ways[r] = 1;
-    for (int r = 0; r < l->n_ranks; r++) part->sender[r] = -1;
-  }
-  part->ways[rank] = ways;
-  return COPSE_OK;
-}
-
-/* Any of a rank's workers may put to any child: what it reads is its input, the sum, or what came.
- * A root deals by how many trees begin there; others pass on those that come through. */
-static copse_status spread_puts(struct lowering *l, struct copse_err *err) {
-  int *n_roots, *n_units; /* [n_ranks] that begin at each, that each puts something of */
-  COPSE_DO(COPSE_ARRAYS(&l->arena, (size_t)l->n_ranks, int, err, &n_roots, &n_units));
-  for (int u = 0; u < l->units.n_units; u++) {
-    const struct copse_unit_tree *tree = l->parts[BROADCAST][u].tree;
-    n_roots[l->units.units[u].root]++;
-    for (int r = 0; r < l->n_ranks && tree; r++) n_units[r] += copse_tree_children(tree, r) > 0;
-  }
-  for (int u = 0; u < l->units.n_units; u++) {
-    const struct copse_unit_tree *tree = l->parts[BROADCAST][u].tree;
-    int root = l->units.units[u].root;
-    for (int r = 0; r < l->n_ranks && tree; r++)
-      if (copse_tree_children(tree, r) > 1)
-        COPSE_DO(spread_puts_of(l, u, r, r == root ? n_roots[r] : n_units[r], err));
+    for (size_t r = 0; r < n; r++) part->sender[r] = -1;
   }
   return COPSE_OK;
 }

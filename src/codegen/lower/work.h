@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "codegen/lower/options.h"
 #include "schedule/schedule.h"
 
 /* ---- units ---------------------------------------------------------------------------- */
@@ -94,6 +95,20 @@ size_t copse_roles_of_worker(const struct copse_role *roles, size_t n);
  * O(n log n + n n_workers). */
 copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int n_workers,
                               double *most, struct copse_err *err) COPSE_CHECKED;
+
+/* To how many roles each rank's puts to its children are dealt, 1: not at all: *ways
+ * [n_units * n_ranks], of the arena. A root deals by how many trees begin there; others pass on
+ * those that come through. Small messages keep a worker each. In packets always, else in a schedule
+ * for one size, where messages keep workers longer than links. */
+copse_status copse_units_ways(struct copse_arena *arena, const struct copse_schedule *schedule,
+                              const struct copse_units *units,
+                              const struct copse_lower_options *options, int **ways,
+                              struct copse_err *err) COPSE_CHECKED;
+
+/* Of a rank's children in the tree's list, where those of such a role begin; all ways' are all. */
+static inline int copse_way_first(const struct copse_unit_tree *tree, int rank, int way, int ways) {
+  return tree->first_child[rank] + copse_tree_children(tree, rank) * way / ways;
+}
 
 /* Deals units to at most `most` workers, the same on every rank: worker_of[u], and how many are
  * used. */

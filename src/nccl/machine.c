@@ -138,22 +138,76 @@ static void find_cables(const struct copse_nccl_machine *m, unsigned char *cable
   }
 }
 
-/* A rail is what is joined without passing a host. */
+/* Whether data go on from a node: not from GPUs, CPUs and NICs, of hosts without ranks either. */
+static bool passes_on(const struct copse_nccl_machine *m, int node) {
+  return m->host_of_node[node] < 0 && !is_type(m, node, "nic") && !is_type(m, node, "net") &&
+         !is_type(m, node, "gpu") && !is_type(m, node, "cpu");
+}
+
+static bool leads_to(const struct copse_nccl_machine *m, int from, int to) {
+  const struct copse_adjacency *out = &m->finder->out;
+  for (int i = out->first[from]; i < out->first[from + 1]; i++)
+    if (m->topology->links[out->item[i]].dst == to) return true;
+  return false;
+}
+
+/* Whether a cable joins ports of two hosts. */
+static bool is_cabled(const struct copse_nccl_machine *m, int p, int q) {
+  int a = m->ports[p].node, b = m->ports[q].node;
+  return m->ports[p].host != m->ports[q].host && leads_to(m, a, b) && leads_to(m, b, a);
+}
+
+/* Returns the first rail to all ports of which cables lead from a port that is on no switch, or one
+ * of its own; -1: they lead to too few ports for a rail of all hosts. */
+static int cabled_rail(const struct copse_nccl_machine *m, int p) {
+  int degree = 0;
+  for (int q = 0; q < m->n_ports; q++) degree += is_cabled(m, p, q);
+  if (degree < m->n_hosts - 1) return -1;
+  for (int q = 0; q < m->n_ports; q++) {
+    int rail = m->ports[q].rail;
+    bool all = rail >= 0 && is_cabled(m, p, q);
+    for (int o = 0; all && o < m->n_ports; o++)
+      all = m->ports[o].rail != rail || is_cabled(m, p, o);
+    if (all) return rail;
+  }
+  return m->ports[p].node;
+}
+
+/* Puts each port on one set of switches: that of most ports, of equals the first. */
+static void join_switches(struct copse_nccl_machine *m, int *set, int *ports_on) {
+  const struct copse_adjacency *out = &m->finder->out;
+  for (int pass = 0; pass < 2; pass++) /* counts, chooses */
+    for (int p = 0; p < m->n_ports; p++) {
+      struct copse_nccl_port *port = &m->ports[p];
+      port->rail = port->leaf = -1;
+      for (int i = out->first[port->node]; i < out->first[port->node + 1]; i++) {
+        int to = m->topology->links[out->item[i]].dst, best = port->rail;
+        if (!passes_on(m, to)) continue;
+        int at = copse_sets_find(set, to);
+        ports_on[at] += pass == 0;
+        bool more = best < 0 || ports_on[at] > ports_on[best];
+        if (more || (ports_on[at] == ports_on[best] && at < best)) port->rail = at;
+        port->leaf = to;
+      }
+    }
+}
+
+/* A rail is what switches join, or cables from each of its ports to each: NICs pass nothing on. */
 static copse_status find_rails(struct copse_nccl_machine *m, int *set, struct copse_arena *scratch,
                                struct copse_err *err) {
   const struct copse_topology *t = m->topology;
-  int *leaf, *hosts, *last; /* [n_nodes]; of a rail: how many hosts have it, and the last of them */
-  COPSE_DO(COPSE_ARRAYS(scratch, (size_t)t->n_nodes, int, err, &leaf, &hosts, &last));
+  int *ports_on, *hosts, *last; /* [n_nodes] of a rail: how many hosts have it, the last of them */
+  COPSE_DO(COPSE_ARRAYS(scratch, (size_t)t->n_nodes, int, err, &ports_on, &hosts, &last));
   copse_sets_init(set, t->n_nodes);
-  for (int i = 0; i < t->n_links; i++) {
-    int a = t->links[i].src, b = t->links[i].dst, host = m->host_of_node[a];
-    if (host < 0 || host != m->host_of_node[b]) (void)copse_sets_unite(set, a, b);
-    if (host >= 0 && m->host_of_node[b] < 0) leaf[a] = b + 1;
-  }
+  for (int i = 0; i < t->n_links; i++)
+    if (passes_on(m, t->links[i].src) && passes_on(m, t->links[i].dst))
+      (void)copse_sets_unite(set, t->links[i].src, t->links[i].dst);
+  join_switches(m, set, ports_on);
+  for (int p = 0; p < m->n_ports; p++)
+    if (m->ports[p].rail < 0) m->ports[p].rail = cabled_rail(m, p);
   for (int p = 0; p < m->n_ports; p++) {
     struct copse_nccl_port *port = &m->ports[p];
-    port->rail = copse_sets_find(set, port->node);
-    port->leaf = leaf[port->node] - 1;
+    if (port->rail < 0) port->rail = port->node;
     if (last[port->rail] != port->host + 1) hosts[port->rail]++;
     last[port->rail] = port->host + 1;
   }
@@ -250,8 +304,11 @@ copse_status copse_nccl_machine_open(const struct copse_topology *topology,
   COPSE_DO(find_hosts(m, err));
   COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)topology->n_ranks, m->devs, err));
   name_gpus(m);
-  COPSE_DO(find_ports(m, err));
   struct copse_nccl_finder *f = m->finder;
+  COPSE_DO(copse_adjacency_by(&m->arena, topology->n_nodes, topology->n_links,
+                              COPSE_KEYS(topology->links, src), sizeof *topology->links, &f->out,
+                              err));
+  COPSE_DO(find_ports(m, err));
   COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)m->n_hosts, f->relays_of, err));
   COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)topology->n_ranks, f->nearest, err));
   COPSE_DO(COPSE_ARRAYS(&m->arena, nodes, int, err, &f->distance, &f->relays, &f->queue.items));
@@ -259,9 +316,6 @@ copse_status copse_nccl_machine_open(const struct copse_topology *topology,
   COPSE_DO(COPSE_ARRAY(&m->arena, nodes, f->seen, err));
   COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)topology->n_links, f->types, err));
   for (int i = 0; i < topology->n_links; i++) f->types[i] = type_of_link(m, &topology->links[i]);
-  COPSE_DO(copse_adjacency_by(&m->arena, topology->n_nodes, topology->n_links,
-                              COPSE_KEYS(topology->links, src), sizeof *topology->links, &f->out,
-                              err));
   return copse_adjacency_by(&m->arena, topology->n_nodes, topology->n_links,
                             COPSE_KEYS(topology->links, dst), sizeof *topology->links, &f->in, err);
 }

@@ -15,7 +15,7 @@
 struct copse_nccl_port {
   int node, host;
   uint64_t dev; /* as graphs name it */
-  int rail;     /* ports of unlike rails can't reach each other but through hosts */
+  int rail;     /* ports of one rail reach each other without passing a host */
   int leaf;     /* the network's node at its cable; -1: none */
   bool shared;  /* every host has a port of its rail */
 };

@@ -668,6 +668,7 @@ static copse_status check_part(struct checker *c, const cJSON *object, const cha
   struct copse_verify_rings_part own = {0};
   COPSE_DO(read_part(c, object, what, chains, &p, err));
   COPSE_DO(check_loads(c, &p, err));
+  COPSE_DO(check_rails(c, &p, err));
   COPSE_DO(check_bound(c, &p, &own, err));
   own.n = p.n;
   own.kind = p.kind;
@@ -681,7 +682,7 @@ static copse_status check_part(struct checker *c, const cJSON *object, const cha
                       c->label, what, c->alike[0], own.n, COPSE_Q_STRING(own.speed), report->n,
                       COPSE_Q_STRING(report->speed));
   if (first || copse_q_cmp(own.bound, report->bound) < 0) *report = own;
-  return check_rails(c, &p, err);
+  return COPSE_OK;
 }
 
 static copse_status check_hosts(struct checker *c, const cJSON *object, const int *hosts, int n,

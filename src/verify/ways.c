@@ -1,8 +1,7 @@
 /*
  * Hosts and ways of a topology, step by step as docs/nccl-rings.md says them: nodes of one prefix
  * are a host, and what NVLink joins; a way grows link by link from its source, and its data are
- * followed back from the destination. At the end the shortest order of a host's GPUs, for bounds of
- * rings and chains. Written apart from solver/rings, which it checks.
+ * followed back from the destination. Written apart from solver/rings, which it checks.
  */
 #include "verify/ways.h"
 
@@ -116,23 +115,70 @@ static copse_status find_nics(struct copse_verify_ways *w, struct copse_arena *s
   return COPSE_OK;
 }
 
-/* A rail is what is joined without passing a host. */
+/* Whether a node forwards data, as switches do. */
+static bool forwards(const struct copse_verify_ways *w, int v) {
+  static const char *const ends[] = {"gpu", "cpu", "nic", "net"};
+  bool does = w->host[v] < 0;
+  for (int i = 0; i < 4; i++) does = does && !is(w->topology, v, ends[i]);
+  return does;
+}
+
+/* Gives NICs without a switch a rail where cables join them to NICs of all hosts: the first one all
+ * of whose NICs they are cabled to, both ways. bad [n_nodes] by rail is all 0. */
+static void label_cabled(const struct copse_verify_ways *w, const struct copse_index_map *cables,
+                         int *bad) {
+  int n = w->first_nic[w->n_hosts];
+  for (int i = 0; i < n; i++) {
+    int joined = 0, best = w->nics[i];
+    if (w->rail[i] >= 0) continue;
+    for (int j = 0; j < n; j++) {
+      size_t out = 0, in = 0;
+      bool both = copse_index_map_next(cables, copse_key_pair(w->nics[i], w->nics[j]), &out) >= 0 &&
+                  copse_index_map_next(cables, copse_key_pair(w->nics[j], w->nics[i]), &in) >= 0;
+      joined += both;
+      if (w->rail[j] >= 0 && !both) bad[w->rail[j]] = i + 1;
+    }
+    for (int j = n - 1; j >= 0; j--)
+      if (w->rail[j] >= 0 && bad[w->rail[j]] != i + 1) best = w->rail[j];
+    if (joined >= w->n_hosts - 1) w->rail[i] = best;
+  }
+}
+
+/* A rail is of NICs that reach each other without passing a host: on the same switches, of those
+ * with most links of NICs, or cabled to each other. */
 static copse_status find_rails(struct copse_verify_ways *w, int *label, struct copse_arena *scratch,
                                struct copse_err *err) {
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map cables = {0};
   const struct copse_topology *t = w->topology;
-  int nics = w->first_nic[w->n_hosts], *hosts, *last; /* [n_nodes] of a set of the network */
-  COPSE_DO(COPSE_ARRAYS(scratch, (size_t)t->n_nodes, int, err, &hosts, &last));
+  int nics = w->first_nic[w->n_hosts], *place, *on, *bad, *hosts, *last; /* [n_nodes], by rail */
+  COPSE_DO(COPSE_ARRAYS(scratch, (size_t)t->n_nodes, int, err, &place, &on, &bad, &hosts, &last));
   COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)nics, w->shared, err));
   COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)nics, w->rail, err));
   for (int v = 0; v < t->n_nodes; v++) label[v] = v;
+  for (int i = 0; i < nics; i++) {
+    w->rail[i] = -1;
+    place[w->nics[i]] = i + 1;
+  }
   for (int i = 0; i < t->n_links; i++) {
     int a = t->links[i].src, b = t->links[i].dst;
-    if (w->host[a] < 0 || w->host[a] != w->host[b]) unite(label, t->n_nodes, a, b);
+    if (forwards(w, a) && forwards(w, b)) unite(label, t->n_nodes, a, b);
+    if (w->host[a] != w->host[b])
+      COPSE_DO(copse_index_map_add(&cables, copse_key_pair(a, b), i, err));
   }
+  for (int i = 0; i < t->n_links; i++)
+    if (place[t->links[i].src] && forwards(w, t->links[i].dst)) on[label[t->links[i].dst]]++;
+  for (int i = 0; i < t->n_links; i++) {
+    int k = place[t->links[i].src] - 1, set = label[t->links[i].dst];
+    if (k < 0 || !forwards(w, t->links[i].dst)) continue;
+    int least = w->rail[k] < 0 ? 0 : on[w->rail[k]] + (set > w->rail[k]);
+    if (on[set] >= least) w->rail[k] = set;
+  }
+  label_cabled(w, &cables, bad);
   for (int i = 0; i < nics; i++) {
-    int set = w->rail[i] = label[w->nics[i]], host = w->host[w->nics[i]] + 1;
-    if (last[set] != host) hosts[set]++;
-    last[set] = host;
+    int host = w->host[w->nics[i]] + 1;
+    if (w->rail[i] < 0) w->rail[i] = w->nics[i];
+    if (last[w->rail[i]] != host) hosts[w->rail[i]]++;
+    last[w->rail[i]] = host;
   }
   for (int i = 0; i < nics; i++) w->shared[i] = w->n_hosts == 1 || hosts[w->rail[i]] == w->n_hosts;
   return COPSE_OK;
@@ -631,142 +677,4 @@ copse_status copse_verify_find_way_out(struct copse_verify_ways *w, int gpu, int
   if (over < 0) return COPSE_OK;
   COPSE_DO(copse_verify_find_way(w, gpu, over, first, err));
   return copse_verify_find_way(w, over, nic, last, err);
-}
-
-/* ---- the shortest order of GPUs ----------------------------------------------------------------
- *
- * The dynamic programme over sets of GPUs (Bellman; Held and Karp 1962), forwards from the first
- * GPU; for many GPUs the assignment problem, by shortest augmenting paths that Bellman and Ford's
- * method finds. */
-
-#define NONE COPSE_VERIFY_NO_STEP
-
-static int64_t sum(int64_t a, int64_t b) { return a == NONE || b == NONE ? NONE : a + b; }
-
-static void lower(int64_t *least, int64_t value) {
-  if (value < *least) *least = value;
-}
-
-/* Returns what doors `from` to `to` add at a GPU: the least. */
-static int64_t at_doors(const struct copse_verify_orders *o, const int64_t *lengths, int from,
-                        int to, int gpu) {
-  int64_t least = lengths && o->n_doors > 0 ? NONE : 0;
-  for (int d = from; lengths && d < to; d++) lower(&least, lengths[d * o->n + gpu]);
-  return least;
-}
-
-/* Orders by these doors; best [2^n * n] by set and last GPU. */
-static int64_t search_sets(const struct copse_verify_orders *o, int from, int to, int64_t *best) {
-  int n = o->n;
-  size_t sets = (size_t)1 << n;
-  int64_t least = NONE;
-  for (size_t i = 0; i < sets * (size_t)n; i++) best[i] = NONE;
-  for (int g = 0; g < (o->closed ? 1 : n); g++)
-    best[((size_t)1 << g) * (size_t)n + (size_t)g] = at_doors(o, o->first, from, to, g);
-  for (size_t set = 1; set < sets; set++) {
-    bool alone = (set & (set - 1)) == 0;
-    for (int g = 0; g < n; g++) {
-      int64_t so_far = best[set * (size_t)n + (size_t)g];
-      for (int h = 0; so_far != NONE && h < n; h++) {
-        size_t with = set | (size_t)1 << h;
-        int64_t length = sum(so_far, o->move[g * n + h]);
-        if (with == set) continue;
-        if (alone) length = sum(length, at_doors(o, o->second, from, to, h));
-        lower(&best[with * (size_t)n + (size_t)h], length);
-      }
-    }
-  }
-  for (int g = 0; g < n; g++) {
-    int64_t end = o->closed ? o->move[g * n] : at_doors(o, o->last, from, to, g);
-    lower(&least, sum(best[(sets - 1) * (size_t)n + (size_t)g], end));
-  }
-  return least;
-}
-
-static copse_status over_sets(const struct copse_verify_orders *o, int64_t *least,
-                              struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) int64_t *best = NULL;
-  bool each = o->same_door && o->n_doors > 0;
-  COPSE_DO(copse_calloc(((size_t)1 << o->n) * (size_t)o->n, sizeof *best, &best, err));
-  *least = NONE;
-  for (int d = 0; d < (each ? o->n_doors : 1); d++)
-    lower(least, search_sets(o, each ? d : 0, each ? d + 1 : o->n_doors, best));
-  return COPSE_OK;
-}
-
-/* Assignments. */
-struct assignment {
-  const struct copse_verify_orders *orders;
-  int m;         /* GPUs, and a depot for the doors */
-  int *row_of;   /* [m] which goes to it, or -1 */
-  int *before;   /* [m] the column before on the path, or -1 */
-  int64_t *path; /* [m] length of the shortest path to the column */
-};
-
-static int64_t step(const struct assignment *a, int i, int j) {
-  const struct copse_verify_orders *o = a->orders;
-  if (i == j) return NONE;
-  if (i == o->n) return at_doors(o, o->first, 0, o->n_doors, j);
-  if (j == o->n) return at_doors(o, o->last, 0, o->n_doors, i);
-  return o->move[i * o->n + j];
-}
-
-/* Paths from a row over columns that others have, which take others instead. */
-static void find_paths(struct assignment *a, int row) {
-  bool changed = true;
-  for (int j = 0; j < a->m; j++) {
-    a->path[j] = step(a, row, j);
-    a->before[j] = -1;
-  }
-  while (changed) {
-    changed = false;
-    for (int x = 0; x < a->m; x++) {
-      if (a->row_of[x] < 0 || a->path[x] == NONE) continue;
-      int64_t without = a->path[x] - step(a, a->row_of[x], x);
-      for (int z = 0; z < a->m; z++) {
-        int64_t length = sum(without, step(a, a->row_of[x], z));
-        if (z == x || length >= a->path[z]) continue;
-        a->path[z] = length;
-        a->before[z] = x;
-        changed = true;
-      }
-    }
-  }
-}
-
-static bool add_row(struct assignment *a, int row) {
-  int end = -1;
-  find_paths(a, row);
-  for (int j = 0; j < a->m; j++)
-    if (a->row_of[j] < 0 && a->path[j] != NONE && (end < 0 || a->path[j] < a->path[end])) end = j;
-  if (end < 0) return false;
-  for (; a->before[end] >= 0; end = a->before[end]) a->row_of[end] = a->row_of[a->before[end]];
-  a->row_of[end] = row;
-  return true;
-}
-
-static copse_status over_assignments(const struct copse_verify_orders *o, int64_t *least,
-                                     struct copse_err *err) {
-  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  struct assignment a = {.orders = o, .m = o->n + !o->closed};
-  COPSE_DO(COPSE_ARRAYS(&arena, (size_t)a.m, int, err, &a.row_of, &a.before));
-  COPSE_DO(COPSE_ARRAY(&arena, (size_t)a.m, a.path, err));
-  for (int j = 0; j < a.m; j++) a.row_of[j] = -1;
-  *least = 0;
-  for (int i = 0; i < a.m; i++) {
-    if (add_row(&a, i)) continue;
-    *least = NONE;
-    return COPSE_OK;
-  }
-  for (int j = 0; j < a.m; j++) *least += step(&a, a.row_of[j], j);
-  return COPSE_OK;
-}
-
-copse_status copse_verify_least_order(const struct copse_verify_orders *o, int64_t *least,
-                                      bool *all, struct copse_err *err) {
-  *all = o->n <= COPSE_VERIFY_ALL_ORDERS;
-  COPSE_DO(*all ? over_sets(o, least, err) : over_assignments(o, least, err));
-  if (*least == NONE)
-    return copse_fail(err, COPSE_REFUTED, "there is no order of the %d GPUs", o->n);
-  return COPSE_OK;
 }

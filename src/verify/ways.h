@@ -57,7 +57,7 @@ copse_status copse_verify_find_way_out(struct copse_verify_ways *ways, int gpu, 
                                        const struct copse_verify_way **last,
                                        struct copse_err *err) COPSE_CHECKED;
 
-/* ---- the least length of an order of GPUs, for bounds of rings and chains ---- */
+/* ---- the least length of an order of GPUs, for bounds of rings and chains (routes.c) ---- */
 
 /* What is no step. */
 #define COPSE_VERIFY_NO_STEP INT64_MAX

@@ -614,8 +614,8 @@ static copse_status repair(struct solving *b, const struct copse_schedule *from,
   const struct phase *phase = b->broadcast.used ? &b->broadcast : &b->reduce;
   const struct copse_optimum *optimum = &phase->forest.optimum;
   int64_t k = copse_optimum_step(&phase->instance.network, optimum); /* its cut is not rounded */
-  struct copse_repair of = {b->topology, o->healthy, from, &phase->instance.network,
-                            optimum->x,  k,          NULL, 0};
+  struct copse_repair of = {b->topology, o->healthy, from, &phase->instance.network, optimum->x, k,
+                            NULL,        0,          false};
   COPSE_DO(copse_repair_trees(&of, b->schedule, made, b->err));
   b->seconds->pack += copse_clock_seconds() - start;
   if (*made && copse_q_cmp(b->schedule->time_per_GB, b->schedule->bound.time_per_GB) < 0)
@@ -652,6 +652,7 @@ static copse_status try_shares(struct solving *b, const struct copse_repair *at,
     COPSE_DO(copse_optimum_scale(of.network, of.x, &exact, b->err));
     of.k = part.num > 0 ? COPSE_REPAIR_PIECES : exact.k;
     of.looks = rates[i].looks;
+    of.in_pieces = part.num > 0;
     if (!b->schedule) COPSE_DO(start(b));
     COPSE_DO(copse_repair_trees(&of, b->schedule, &made, b->err));
     bool low = made && copse_schedule_height(b->schedule) <= most;

@@ -785,7 +785,7 @@ copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_
   COPSE_DO(prepare(&r, &fits));
   if (!fits) return COPSE_OK;
   COPSE_DO(detach_all(&r));
-  for (enum way way = repair->together ? IN_PIECES : WHOLE; way <= last; way++)
+  for (enum way way = repair->in_pieces ? IN_PIECES : WHOLE; way <= last; way++)
     for (int higher = COPSE_REPAIR_HIGHER; higher <= COPSE_REPAIR_HIGHEST; higher++) {
       int height, most = r.height + COPSE_REPAIR_HIGHEST;
       if (lowest <= most) break;

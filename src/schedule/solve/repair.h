@@ -17,9 +17,11 @@ struct copse_repair {
   int64_t k;                           /* trees of a root are a multiple of this */
   /* NULL, or an allreduce's reduction runs at the same time, the broadcast turned round, so that a
    * link's load is that of its way back too: what the optimum's phases have of links, with equal
-   * weights. Such a repair ends where it has looked at so many ranks. */
+   * weights. Such a repair ends where it has looked at so many ranks; it has trees that lost many
+   * ways in pieces, unless `in_pieces` is false and whole ones will do. */
   const struct copse_joint_part *together;
   int64_t looks;
+  bool in_pieces;
 };
 
 /*

@@ -1272,7 +1272,7 @@ int main(void) {
   tcase_add_loop_test(tc, an_alltoall_of_too_many_peers_goes_by_others, 0,
                       (int)(sizeof crowded / sizeof *crowded) - !COPSE_TEST_SWEEPS);
   tcase_add_loop_test(tc, more_workers_are_never_worse, 0, (int)(sizeof thinned / sizeof *thinned));
-  if (COPSE_TEST_RESULTS) tcase_add_test(tc, little_between_two_ranks_takes_few_channels);
+  if (COPSE_TEST_SWEEPS) tcase_add_test(tc, little_between_two_ranks_takes_few_channels);
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   tcase_add_test(tc, fewer_chunks_are_named_before_more_workers);

@@ -359,12 +359,12 @@ copse_status copse_lower_one_hop(struct copse_plan_build *b) {
  * group of all ranks (plan_abi.h). A unit is a part of a root's share. Its workers, one at each
  * rank:
  *
- *   rank                                          root
- *     input -> own slot `in`                        input -> own slot `in`
- *     signal ------------------------------------>  wait for all
- *                                                   sum of all ranks' `in` -> all ranks' `out`,
- * final wait <--------------------------------------  signal all own slot `out` -> output own slot
- * `out` -> output
+ *   rank                                   root
+ *     input -> own slot `in`                 input -> own slot `in`
+ *     signal ----------------------------->  wait for all
+ *                                            sum of all ranks' `in` -> all ranks' `out`, final
+ *     wait <-------------------------------  signal all
+ *     own slot `out` -> output               own slot `out` -> output
  *
  * No credits are needed: the root's signal also says that `in` was read, the rank's next one that
  * `out` was. A worker does the first step of all its units before the second of any, chunk by

@@ -169,8 +169,8 @@ void copse_cuda_host_free(struct copse_cuda *cuda, struct copse_cuda_area *area)
  *
  *   copse_cuda_group_area   rank 0's process makes the group, each its ranks' parts
  *   open_group              several processes: each imports the group and the others' parts
- *   add_devices             each; then all agree, since binding may wait for devices that were not
- * added copse_cuda_group_bind   each binds its parts; all agree before somebody uses the address
+ *   add_devices             each; then all agree, since binding may wait for devices not added
+ *   copse_cuda_group_bind   each binds its parts; all agree before somebody uses the address
  *
  * The driver keeps a part as long as somebody has it mapped, so nobody waits for others to free
  * theirs. */

@@ -30,7 +30,7 @@
  *                or a reduction backwards: each rank but the root passes its part on to all others.
  *                Of several hosts the root's own scatter to ranks of their place in all others,
  *                which exchange what came, and all pass on inside the host. It is
- *                proposed for plans alone, and is no baseline to compare with
+ *                a candidate of `--objective` and `plans`, and no baseline to compare with
  *
  * Routes: fewest links, among those the widest bottleneck, among those such that the
  * sum of squared link uses is small (each pair routed once, then three times anew). Between ranks

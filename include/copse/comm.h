@@ -89,12 +89,12 @@ typedef void *copse_stream;
 #define COPSE_DEVICE_CPU (-1)
 
 /*
- * All n_ranks communicators of a job in this process: comms[r] is rank r, on devices[r] (CUDA
- * ordinals; a device may occur several times) or all on the CPU where devices is NULL or all
- * COPSE_DEVICE_CPU. COPSE_INVALID for a mixture, COPSE_UNSUPPORTED where this build has no
+ * Makes all n_ranks communicators of a job in this process: comms[r] is rank r, on devices[r]
+ * (CUDA ordinals; a device may occur several times) or all on the CPU where devices is NULL or all
+ * COPSE_DEVICE_CPU. Returns COPSE_INVALID for a mixture, COPSE_UNSUPPORTED where this build has no
  * CUDA, COPSE_DEVICE for what CUDA says, COPSE_NOMEM. On several GPUs peers write outputs: memory
- * of cudaMalloc, or all have access to it (cudaMemPoolSetAccess, cuMemSetAccess), or the collective
- * is COPSE_INVALID. GPUs without peer access are joined by page-locked host memory
+ * of cudaMalloc, or all have access to it (cudaMemPoolSetAccess, cuMemSetAccess), or the
+ * collective is COPSE_INVALID. GPUs without peer access are joined by page-locked host memory
  * (docs/running.md).
  */
 COPSE_API copse_status copse_comm_init_all(copse_comm **comms, int n_ranks,
@@ -112,18 +112,18 @@ typedef struct copse_bootstrap {
 } copse_bootstrap;
 
 /*
- * One rank per process, all on GPUs of one host: they reach each other's memory by CUDA IPC, and
- * where two have no peer access shared page-locked memory (several hosts: copse_comm_init_nccl).
- * Two ranks may share a GPU only if the driver lets their kernels run at the same time. Collective.
- * The bootstrap is copied; its context must outlive the communicator.
+ * Makes the communicator of one rank per process, all on GPUs of one host: they reach each other's
+ * memory by CUDA IPC, and where two have no peer access shared page-locked memory (several hosts:
+ * copse_comm_init_nccl). Two ranks may share a GPU only if the driver lets their kernels run at
+ * the same time. Collective. The bootstrap is copied; its context must outlive the communicator.
  */
 COPSE_API copse_status copse_comm_init_rank(copse_comm **comm, int n_ranks, int rank, int device,
                                             const copse_bootstrap *bootstrap) COPSE_CHECKED;
 
 /*
- * One rank per process, bootstrapped by the NCCL communicator (an ncclComm_t) that the job
- * already has; same ranks, same device. NCCL is found in the process, or by dlopen of
- * libnccl.so.2. Collective over the NCCL communicator, which must outlive this one.
+ * Makes the communicator of one rank per process, bootstrapped by the NCCL communicator (an
+ * ncclComm_t) that the job already has; same ranks, same device. NCCL is found in the process, or
+ * by dlopen of libnccl.so.2. Collective over the NCCL communicator, which must outlive this one.
  *
  * Ranks may be on several hosts, experimental: with COPSE_SEVERAL_HOSTS=1 at all ranks. Within a
  * host they reach each other's memory, between hosts data go by ncclSend and ncclRecv, ordered by
@@ -154,18 +154,19 @@ COPSE_API copse_status copse_comm_destroy(copse_comm *comm);
  */
 COPSE_API copse_status copse_comm_abort(copse_comm *comm);
 
-/* COPSE_OK, or why the communicator is broken; never blocks. copse_last_error has the text. */
+/* Sets *async to COPSE_OK or to why the communicator is broken; never blocks. copse_last_error has
+ * the text. */
 COPSE_API copse_status copse_comm_get_async_error(copse_comm *comm, copse_status *async);
 
-/* As ncclCommCount, ncclCommUserRank, ncclCommCuDevice. COPSE_INVALID for NULL. *device:
- * COPSE_DEVICE_CPU is the CPU. */
+/* Returns what ncclCommCount, ncclCommUserRank and ncclCommCuDevice do for NCCL's communicators.
+ * COPSE_INVALID for NULL. *device: COPSE_DEVICE_CPU is the CPU. */
 COPSE_API copse_status copse_comm_count(const copse_comm *comm, int *count);
 COPSE_API copse_status copse_comm_user_rank(const copse_comm *comm, int *rank);
 COPSE_API copse_status copse_comm_device(const copse_comm *comm, int *device);
 
-/* How long a rank waits for another within a collective, and on the CPU for another's call,
- * before it says COPSE_TIMEOUT (between hosts see copse_comm_init_nccl). Seconds, > 0; default
- * 600. For all ranks of the communicator in this process. */
+/* Sets how long a rank waits for another within a collective, and on the CPU for another's call,
+ * before it says COPSE_TIMEOUT (between hosts see copse_comm_init_nccl). Seconds, > 0; default 600.
+ * Holds for all ranks of the communicator in this process. */
 COPSE_API copse_status copse_comm_set_timeout(copse_comm *comm, double seconds);
 
 /* ---- plans ---------------------------------------------------------------------------- */
@@ -192,9 +193,9 @@ COPSE_API copse_status copse_comm_load_plans(copse_comm *comm, const char *folde
                                              int *n_loaded) COPSE_CHECKED;
 
 /*
- * Which plan a call would run: of those for the collective (and root) whose range of message
- * sizes holds it, the one with the narrowest range, then the one added first. The size is that
- * of the whole message as nccl-tests counts it: for all_gather, reduce_scatter and all_to_all
+ * Finds the plan that a call would run: of those for the collective (and root) whose range of
+ * message sizes holds it, the one with the narrowest range, then the one added first. The size is
+ * that of the whole message as nccl-tests counts it: for all_gather, reduce_scatter and all_to_all
  * n_ranks * count elements. *plan is NULL where there is none. root is -1 where there is none,
  * count as in the collective's own argument. copse_all_to_all_v runs only plans of the bandwidth
  * protocol, else it chooses like copse_all_to_all.
@@ -215,11 +216,11 @@ COPSE_API copse_status copse_comm_register(copse_comm *comm, void *buffer, size_
 COPSE_API copse_status copse_comm_deregister(copse_comm *comm, void *handle);
 
 /*
- * Order with work of another library that waits for other ranks too. copse_comm_follow lets the
- * stream wait for the last operation that was enqueued on this rank's GPU (then enqueue the other
- * work there); copse_comm_lead lets later ones wait for what the stream holds now. Nothing is
- * waited for where the streams are the same. In a capture they take part in the graph.
- * COPSE_DEVICE.
+ * Orders collectives with work of another library that waits for other ranks too.
+ * copse_comm_follow lets the stream wait for the last operation that was enqueued on this rank's
+ * GPU (then enqueue the other work there); copse_comm_lead lets later ones wait for what the
+ * stream holds now. Nothing is waited for where the streams are the same. In a capture they take
+ * part in the graph. COPSE_DEVICE.
  */
 COPSE_API copse_status copse_comm_follow(copse_comm *comm, copse_stream stream) COPSE_CHECKED;
 COPSE_API copse_status copse_comm_lead(copse_comm *comm, copse_stream stream) COPSE_CHECKED;
@@ -227,11 +228,12 @@ COPSE_API copse_status copse_comm_lead(copse_comm *comm, copse_stream stream) CO
 /* ---- collectives: NCCL's arguments ------------------------------------------------------ */
 
 /*
+ * Runs an allreduce by the plan that covers it. Of this and the other collectives:
  * COPSE_UNSUPPORTED where no plan covers the call (copse_comm_find_plan). A count of 0 returns at
- * once and needs no plan. Buffers are aligned to their elements, and apart or in place as in
- * NCCL: recvbuff == sendbuff, for all_gather sendbuff == recvbuff + rank * sendcount, for
- * reduce_scatter recvbuff == sendbuff + rank * recvcount. NULL may be what NCCL ignores: sendbuff
- * of a broadcast and recvbuff of a reduce at ranks that aren't the root.
+ * once and needs no plan. Buffers are aligned to their elements, and apart or in place as in NCCL:
+ * recvbuff == sendbuff, for all_gather sendbuff == recvbuff + rank * sendcount, for reduce_scatter
+ * recvbuff == sendbuff + rank * recvcount. NULL may be what NCCL ignores: sendbuff of a broadcast
+ * and recvbuff of a reduce at ranks that aren't the root.
  */
 COPSE_API copse_status copse_all_reduce(const void *sendbuff, void *recvbuff, size_t count,
                                         copse_type type, copse_redop op, copse_comm *comm,
@@ -248,33 +250,33 @@ COPSE_API copse_status copse_broadcast(const void *sendbuff, void *recvbuff, siz
 COPSE_API copse_status copse_reduce(const void *sendbuff, void *recvbuff, size_t count,
                                     copse_type type, copse_redop op, int root, copse_comm *comm,
                                     copse_stream stream) COPSE_CHECKED;
-/* count elements go to and come from each rank. Not in place. */
+/* Sends count elements to each rank and receives as many from each. Not in place. */
 COPSE_API copse_status copse_all_to_all(const void *sendbuff, void *recvbuff, size_t count,
                                         copse_type type, copse_comm *comm,
                                         copse_stream stream) COPSE_CHECKED;
 
 /*
- * An all-to-all of uneven blocks: blocks lie `count` elements apart as in copse_all_to_all, and
- * of the block from rank i to rank j the first pair_counts[i * n_ranks + j] <= count elements are
- * sent; nothing else is read or written. pair_counts is the same matrix at every rank and is
+ * Runs an all-to-all of uneven blocks: blocks lie `count` elements apart as in copse_all_to_all,
+ * and of the block from rank i to rank j the first pair_counts[i * n_ranks + j] <= count elements
+ * are sent; nothing else is read or written. pair_counts is the same matrix at every rank and is
  * read when the operation runs: device memory on a GPU, where counts beyond `count` are cut off;
  * on the CPU counts that are too large or differ between ranks are COPSE_INVALID.
  *
  * Between GPUs of several hosts (copse_comm_init_nccl) blocks travel whole, of which the receiver
  * takes what there is: it costs the bandwidth of copse_all_to_all, since a host that doesn't know
- * the counts can't size a message. At all ranks alike pair_counts may be page-locked memory instead
- * (cudaMallocHost, cudaHostAlloc): then the call reads it too, no more is sent than there is, and
- * it must not change before the operation has run, nor between launches of a graph.
+ * the counts can't size a message. At all ranks alike pair_counts may be page-locked memory
+ * instead (cudaMallocHost, cudaHostAlloc): then the call reads it too, no more is sent than there
+ * is, and it must not change before the operation has run, nor between launches of a graph.
  */
 COPSE_API copse_status copse_all_to_all_v(const void *sendbuff, void *recvbuff, size_t count,
                                           const uint64_t *pair_counts, copse_type type,
                                           copse_comm *comm, copse_stream stream) COPSE_CHECKED;
 
 /*
- * Between start and end collectives only queue up; the end of the outermost group starts them, in
- * order, and reports the first error. Of the calling thread, over any communicators. A call
- * that is refused at once keeps its whole group from starting, and the end reports it; where one
- * of several calls fails later, the others run.
+ * Opens a group of the calling thread, over any communicators: between start and end collectives
+ * only queue up; the end of the outermost group starts them, in order, and reports the first
+ * error. A call that is refused at once keeps its whole group from starting, and the end reports
+ * it; where one of several calls fails later, the others run.
  */
 COPSE_API copse_status copse_group_start(void);
 COPSE_API copse_status copse_group_end(void) COPSE_CHECKED;

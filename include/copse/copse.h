@@ -70,15 +70,15 @@ typedef enum copse_status {
   COPSE_ABORTED = 12     /* somebody called copse_comm_abort */
 } copse_status;
 
-/* The enum's name in words, such as "bad input"; never NULL. */
+/* Returns the enum's name in words, such as "bad input"; never NULL. */
 COPSE_API const char *copse_status_string(copse_status status);
 
-/* "0.1.0". */
+/* Returns the version, such as "0.1.0". */
 COPSE_API const char *copse_version(void);
 
 /*
- * The text of this thread's last failed call, "" before any. Valid until the
- * thread's next copse call.
+ * Returns the text of this thread's last failed call, "" before any. Valid until the thread's next
+ * copse call.
  */
 COPSE_API const char *copse_last_error(void);
 
@@ -105,18 +105,18 @@ typedef struct copse_topology copse_topology;
 COPSE_API copse_status copse_topology_read(const char *path, const char *links,
                                            copse_topology **out) COPSE_CHECKED;
 /*
- * The topology of this name in a catalogue: the file NAME.json, NAME.xml or NAME.txt of `folder`.
- * copse's own is PREFIX/share/copse/topologies. links as above. COPSE_INVALID where the folder has
- * none of that name, else as copse_topology_read.
+ * Reads the topology of this name in a catalogue: the file NAME.json, NAME.xml or NAME.txt of
+ * `folder`. copse's own is PREFIX/share/copse/topologies. links as above. COPSE_INVALID where the
+ * folder has none of that name, else as copse_topology_read.
  */
 COPSE_API copse_status copse_topology_named(const char *name, const char *folder, const char *links,
                                             copse_topology **out) COPSE_CHECKED;
-/* The names of a catalogue, sorted, one a line. The caller frees *text with copse_string_free.
- * "" where the folder has none, or can't be read. */
+/* Lists the names of a catalogue, sorted, one a line. The caller frees *text with
+ * copse_string_free. "" where the folder has none, or can't be read. */
 COPSE_API copse_status copse_topology_names(const char *folder, char **text) COPSE_CHECKED;
 
-/* A synthetic topology from its line, such as "torus:4x4@50" (`copse help inputs` has all kinds).
- * COPSE_BAD_INPUT says what is wrong with the line. */
+/* Makes a synthetic topology from its line, such as "torus:4x4@50" (`copse help inputs` has all
+ * kinds). COPSE_BAD_INPUT says what is wrong with the line. */
 COPSE_API copse_status copse_topology_generate(const char *line,
                                                copse_topology **out) COPSE_CHECKED;
 COPSE_API int copse_topology_ranks(const copse_topology *topology);
@@ -129,20 +129,20 @@ typedef struct copse_fault_at {
 } copse_fault_at;
 
 /*
- * Another topology: without what is down, slower where faults [n_faults] (may be NULL with 0) say
- * so, and with the ranks of a list such as "0-3,8,h1.gpu2" (NULL: all), numbered as they were
- * before anything broke. exclude_others: the GPUs that are no ranks leave with their links; 0: they
- * forward as switches do. What `copse solve` does for --down, --derate, --ranks and --others.
- * COPSE_BAD_INPUT for an id that isn't there, a rank that is down, or when no GPU is left,
- * COPSE_INVALID for a part that is no fraction from 0 to 1, COPSE_OVERFLOW.
+ * Makes another topology: without what is down, slower where faults [n_faults] (may be NULL with
+ * 0) say so, and with the ranks of a list such as "0-3,8,h1.gpu2" (NULL: all), numbered as they
+ * were before anything broke. exclude_others: the GPUs that are no ranks leave with their links;
+ * 0: they forward as switches do. What `copse solve` does for --down, --derate, --ranks and
+ * --others. COPSE_BAD_INPUT for an id that isn't there, a rank that is down, or when no GPU is
+ * left, COPSE_INVALID for a part that is no fraction from 0 to 1, COPSE_OVERFLOW.
  */
 COPSE_API copse_status copse_topology_change(const copse_topology *topology,
                                              const copse_fault_at *faults, int n_faults,
                                              const char *ranks, int exclude_others,
                                              copse_topology **out) COPSE_CHECKED;
 
-/* Topology JSON, "copse-topology/1", byte for byte what `copse topo -o` writes. The caller frees
- * *text with copse_string_free. */
+/* Writes topology JSON, "copse-topology/1", byte for byte what `copse topo -o` writes. The caller
+ * frees *text with copse_string_free. */
 COPSE_API copse_status copse_topology_json(const copse_topology *topology,
                                            char **text) COPSE_CHECKED;
 COPSE_API void copse_topology_free(copse_topology *topology);
@@ -155,15 +155,14 @@ COPSE_API void copse_string_free(char *text);
 typedef struct copse_schedule copse_schedule;
 
 /*
- * The exactly optimal schedule of a collective, deterministic. root: of a broadcast or
- * reduce, else -1. k: 0 for as many trees per root as the optimum needs, and for an alltoall,
- * else the best schedule of exactly k trees per root. An allreduce is a reduce_scatter and an
+ * Finds the exactly optimal schedule of a collective, deterministic. root: of a broadcast or
+ * reduce, else -1. k: 0 for as many trees per root as the optimum needs, and for an alltoall, else
+ * the best schedule of exactly k trees per root. An allreduce is a reduce_scatter and an
  * allgather; with k = 0 its roots have unequal shares where those are faster
- * (copse_schedule_verify says what is proved).
- * COPSE_INFEASIBLE when a rank can't be reached, COPSE_BAD_INPUT for a relay whose ingress
- * and egress differ, COPSE_OVERFLOW, COPSE_NOMEM.
- * Complexity: ranks * trees maximum flows. Method: ForestColl (Zhao et al., arXiv
- * 2402.06787) with Newton iteration and guess-and-prove edge splitting.
+ * (copse_schedule_verify says what is proved). COPSE_INFEASIBLE when a rank can't be reached,
+ * COPSE_BAD_INPUT for a relay whose ingress and egress differ, COPSE_OVERFLOW, COPSE_NOMEM.
+ * Complexity: ranks * trees maximum flows. Method: ForestColl (Zhao et al., arXiv 2402.06787) with
+ * Newton iteration and guess-and-prove edge splitting.
  */
 COPSE_API copse_status copse_solve(const copse_topology *topology, copse_collective collective,
                                    int root, int64_t k, copse_schedule **out) COPSE_CHECKED;
@@ -198,13 +197,14 @@ typedef struct copse_request {
 #define COPSE_REQUEST_INIT \
   { sizeof(copse_request), COPSE_ALLGATHER, -1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0 }
 
-/* As copse_solve, by a request. COPSE_INVALID also for a size of request that is none, for numbers
- * out of range, and for what `copse solve` does not take together. */
+/* Solves as copse_solve does, by a request. COPSE_INVALID also for a size of request that is none,
+ * for numbers out of range, and for what `copse solve` does not take together. */
 COPSE_API copse_status copse_solve_request(const copse_topology *topology,
                                            const copse_request *request,
                                            copse_schedule **out) COPSE_CHECKED;
 
-/* Schedule JSON, "copse-schedule/1". Written beside and renamed. */
+/* Reads schedule JSON, "copse-schedule/1"; copse_schedule_write writes it, beside the old file and
+ * renamed. */
 COPSE_API copse_status copse_schedule_read(const char *path, copse_schedule **out) COPSE_CHECKED;
 COPSE_API copse_status copse_schedule_write(const copse_schedule *schedule,
                                             const char *path) COPSE_CHECKED;
@@ -221,8 +221,8 @@ COPSE_API copse_status copse_schedule_verify(const copse_schedule *schedule,
                                              int *optimal) COPSE_CHECKED;
 
 /*
- * The same as text. expand: nonzero lists all trees or flows of a compact schedule, as `copse
- * expand` does. The caller frees *text with copse_string_free. COPSE_NOMEM also for an
+ * Writes the same as text. expand: nonzero lists all trees or flows of a compact schedule, as
+ * `copse expand` does. The caller frees *text with copse_string_free. COPSE_NOMEM also for an
  * expansion of more than 8 GiB.
  */
 COPSE_API copse_status copse_schedule_json(const copse_schedule *schedule, int expand,
@@ -237,18 +237,18 @@ typedef struct copse_link_load {
 } copse_link_load;
 
 /*
- * The loads of all links of the topology, in its order, those of load 0 too: at most `capacity`
- * into out, *n gets how many there are. out may be NULL with capacity 0, which computes nothing.
- * A link into a switch that copies counts once per broadcast tree, one out of a switch that adds
- * once per reduce tree. The largest time is copse_schedule_time's. The schedule is verified first:
- * COPSE_REFUTED as from copse_schedule_verify. COPSE_OVERFLOW, COPSE_NOMEM.
+ * Computes the loads of all links of the topology, in its order, those of load 0 too: at most
+ * `capacity` go into out, *n gets how many there are. out may be NULL with capacity 0, which
+ * computes nothing. A link into a switch that copies counts once per broadcast tree, one out of a
+ * switch that adds once per reduce tree. The largest time is copse_schedule_time's. The schedule
+ * is verified first: COPSE_REFUTED as from copse_schedule_verify. COPSE_OVERFLOW, COPSE_NOMEM.
  */
 COPSE_API copse_status copse_schedule_link_loads(const copse_schedule *schedule,
                                                  const copse_topology *topology,
                                                  copse_link_load *out, int64_t capacity,
                                                  int64_t *n) COPSE_CHECKED;
 
-/* Seconds per GB as a fraction: M / T = den / num GB/s. */
+/* Returns the schedule's time in seconds per GB as a fraction: M / T = den / num GB/s. */
 COPSE_API void copse_schedule_time(const copse_schedule *schedule, int64_t *num, int64_t *den);
 COPSE_API void copse_schedule_free(copse_schedule *schedule);
 
@@ -256,12 +256,13 @@ COPSE_API void copse_schedule_free(copse_schedule *schedule);
 
 typedef struct copse_plan copse_plan;
 
-/* The executable plan of a schedule, as `copse lower` makes it; at most max_workers workers per
+/* Makes the executable plan of a schedule, as `copse lower` does; at most max_workers workers per
  * rank (0: 32), as many as have something to do. */
 COPSE_API copse_status copse_lower(const copse_schedule *schedule, int max_workers,
                                    copse_plan **out) COPSE_CHECKED;
 
-/* The native plan file: versioned, checksummed, fully validated when read. */
+/* Reads the native plan file, which is versioned, checksummed and fully validated when read;
+ * copse_plan_write writes it. */
 COPSE_API copse_status copse_plan_load(const char *path, copse_plan **out) COPSE_CHECKED;
 COPSE_API copse_status copse_plan_write(const copse_plan *plan, const char *path) COPSE_CHECKED;
 
@@ -269,8 +270,8 @@ COPSE_API copse_status copse_plan_write(const copse_plan *plan, const char *path
 COPSE_API copse_status copse_plan_check(const copse_plan *plan) COPSE_CHECKED;
 
 /*
- * The times that the simulator predicts for messages of bytes [n] (> 0, n >= 1): microseconds into
- * us [n], by the costs that `copse simulate` has by default. What it costs, and what not, is in
+ * Predicts by simulation the times for messages of bytes [n] (> 0, n >= 1): microseconds into us
+ * [n], by the costs that `copse simulate` has by default. What it costs, and what not, is in
  * `copse simulate --help`. COPSE_BAD_INPUT for a topology with another number of ranks,
  * COPSE_INVALID for bytes that make no sense, COPSE_INFEASIBLE for ranks that nothing joins.
  */
@@ -294,11 +295,11 @@ typedef struct copse_transfer {
 } copse_transfer;
 
 /*
- * A planner for demands that change with every step, as in a Mixture-of-Experts layer. On
- * clusters of alike hosts with a NIC per GPU it balances inside the host and sends between
- * hosts one to one (after FAST, arXiv 2505.09764), or, where that is predicted to be faster, as
- * small demands are, in few steps of at most two hops for each byte; on other topologies it splits
- * every pair's bytes over the paths of `offline`, an alltoall schedule, which may be NULL for the
+ * Makes a planner for demands that change with every step, as in a Mixture-of-Experts layer. On
+ * clusters of alike hosts with a NIC per GPU it balances inside the host and sends between hosts
+ * one to one (after FAST, arXiv 2505.09764), or, where that is predicted to be faster, as small
+ * demands are, in few steps of at most two hops for each byte; on other topologies it splits every
+ * pair's bytes over the paths of `offline`, an alltoall schedule, which may be NULL for the
  * former. The topology must outlive the planner. All memory is taken here: planning allocates
  * nothing. COPSE_UNSUPPORTED where offline is needed and missing; the text says why.
  */
@@ -307,26 +308,27 @@ COPSE_API copse_status copse_alltoallv_create(const copse_topology *topology,
                                               copse_alltoallv **out) COPSE_CHECKED;
 
 /*
- * Plans bytes[src * n_ranks + dst], borrowed until the next plan. Deterministic: the same
- * counts give the same plan on every rank. One thread at a time per planner.
+ * Makes the plan for bytes[src * n_ranks + dst], which is the planner's until the next one.
+ * Deterministic: the same counts give the same plan on every rank. One thread at a time per
+ * planner.
  */
 COPSE_API copse_status copse_alltoallv_plan(copse_alltoallv *planner,
                                             const int64_t *bytes) COPSE_CHECKED;
 
-/* Seconds that no schedule of this demand can beat, and for which the plan keeps its busiest
- * NIC or link: how far from optimal each step is. Either may be NULL. */
+/* Returns the seconds that no schedule of this demand can beat, and those for which the plan keeps
+ * its busiest NIC or link: how far from optimal each step is. Either may be NULL. */
 COPSE_API void copse_alltoallv_bound(const copse_alltoallv *planner, double *bound_seconds,
                                      double *busiest_seconds);
 
-/* The same with latencies, by which the plan was chosen: of links as the topology has them, and 2
- * us for each hop from rank to rank. Seconds that no schedule can beat then, and that the plan is
- * predicted to take. Either may be NULL. */
+/* Returns the same with latencies, by which the plan was chosen: of links as the topology has them,
+ * and 2 us for each hop from rank to rank. They are the seconds that no schedule can beat then, and
+ * those that the plan is predicted to take. Either may be NULL. */
 COPSE_API void copse_alltoallv_predicted(const copse_alltoallv *planner, double *bound_seconds,
                                          double *predicted_seconds);
 
 /*
- * What `rank` sends (receives: what it receives), in order: at most `capacity` hops into out,
- * *n gets how many there are. out may be NULL with capacity 0.
+ * Lists what `rank` sends (copse_alltoallv_receives: what it receives), in order: at most
+ * `capacity` hops into out, *n gets how many there are. out may be NULL with capacity 0.
  */
 COPSE_API copse_status copse_alltoallv_sends(copse_alltoallv *planner, int rank,
                                              copse_transfer *out, int64_t capacity,
@@ -346,11 +348,13 @@ typedef struct copse_moe_layer {
 } copse_moe_layer;
 
 /*
- * In how many parts (1, 2, 4, ... 64) to cut the tokens, so that the all-to-all of one part
- * runs while the experts compute another (Tutel, arXiv 2206.03382): the degree of the shortest
- * step as the simulator predicts it, one all-to-all on the network at a time. `alltoall`
- * is a schedule for `topology`, not compact. *step_us and *plain_us (either may be NULL): the
- * predicted step with that degree, and without overlap.
+ * Chooses in how many parts (1, 2, 4, ... 64) to cut the tokens, so that the all-to-all of one
+ * part runs while the experts compute another (Tutel, arXiv 2206.03382): the degree of the
+ * shortest step as the simulator predicts it, one all-to-all on the network at a time. 64) to cut
+ * the tokens, so that the all-to-all of one part runs while the experts compute another (Tutel,
+ * arXiv 2206.03382): the degree of the shortest step as the simulator predicts it, one all-to-all
+ * on the network at a time. `alltoall` is a schedule for `topology`, not compact. *step_us and
+ * *plain_us (either may be NULL): the predicted step with that degree, and without overlap.
  * COPSE_INVALID for another collective, a compact schedule or figures that make no sense.
  */
 COPSE_API copse_status copse_overlap_degree(const copse_topology *topology,

@@ -79,17 +79,17 @@ typedef struct copse_moe_config {
 } copse_moe_config;
 
 /*
- * A layer on a communicator, which must outlive it and must have its plans already: an allgather
- * (of n_experts uint32) and an alltoall, unless it has one rank. All memory is taken here, on
- * the communicator's device: 2 * n_ranks blocks of min(max_tokens * top_k, the most experts of a
- * rank * capacity) rows, and a little; with exact_messages a little page-locked. Not collective.
- * COPSE_INVALID for numbers out of range, COPSE_UNSUPPORTED where a plan is missing,
+ * Makes a layer on a communicator, which must outlive it and must have its plans already: an
+ * allgather (of n_experts uint32) and an alltoall, unless it has one rank. All memory is taken
+ * here, on the communicator's device: 2 * n_ranks blocks of min(max_tokens * top_k, the most
+ * experts of a rank * capacity) rows, and a little; with exact_messages a little page-locked. Not
+ * collective. COPSE_INVALID for numbers out of range, COPSE_UNSUPPORTED where a plan is missing,
  * COPSE_OVERFLOW where rows don't fit int32, COPSE_NOMEM, COPSE_DEVICE.
  */
 COPSE_API copse_status copse_moe_create(copse_comm *comm, const copse_moe_config *config,
                                         copse_moe **out) COPSE_CHECKED;
 
-/* After what is enqueued has run. Takes NULL. */
+/* Frees the layer after what is enqueued has run. Takes NULL. */
 COPSE_API void copse_moe_free(copse_moe *moe);
 
 /* One rank's dispatch. Memory is that of the rank's device, rows aligned to their elements. */
@@ -108,7 +108,8 @@ typedef struct copse_moe_dispatch_args {
   copse_stream stream;
 } copse_moe_dispatch_args;
 
-/* Doesn't change expert_ids, scales and order, and needs none of them once it has run. */
+/* Sends each token's row to the ranks of its experts. Doesn't change expert_ids, scales and order,
+ * and needs none of them once it has run. */
 COPSE_API copse_status copse_moe_dispatch(copse_moe *moe,
                                           const copse_moe_dispatch_args *args) COPSE_CHECKED;
 
@@ -120,11 +121,12 @@ typedef struct copse_moe_combine_args {
   copse_stream stream;
 } copse_moe_combine_args;
 
-/* Several combinations may follow one dispatch. COPSE_INVALID before any. */
+/* Brings the experts' rows back to their tokens. Several combinations may follow one dispatch;
+ * COPSE_INVALID before any. */
 COPSE_API copse_status copse_moe_combine(copse_moe *moe,
                                          const copse_moe_combine_args *args) COPSE_CHECKED;
 
-/* The same for n ranks of one process from one thread, each on its stream: all of the
+/* Does the same for n ranks of one process from one thread, each on its stream: all of the
  * communicator's ranks of this process, once each. */
 COPSE_API copse_status copse_moe_dispatch_all(copse_moe *const *moes,
                                               const copse_moe_dispatch_args *args,
@@ -148,14 +150,14 @@ typedef struct copse_moe_view {
 } copse_moe_view;
 COPSE_API copse_status copse_moe_get_view(const copse_moe *moe, copse_moe_view *view);
 
-/* The most rows that this rank can get: how large `rows` must be. */
+/* Returns the most rows that this rank can get: how large `rows` must be. */
 COPSE_API int64_t copse_moe_max_rows(const copse_moe *moe);
 
 /*
- * top_k * floor(factor * ceil(n_tokens / n_experts)) rounded up to a multiple of `alignment`:
- * what Tutel gives an expert for a positive or negative capacity_factor (its absolute value
- * counts); for 0, which means "whatever is needed", n_tokens * top_k. Saturates at INT32_MAX.
- * Numbers out of range give 0.
+ * Returns top_k * floor(factor * ceil(n_tokens / n_experts)) rounded up to a multiple of
+ * `alignment`: what Tutel gives an expert for a positive or negative capacity_factor (its absolute
+ * value counts); for 0, which means "whatever is needed", n_tokens * top_k. Saturates at
+ * INT32_MAX. Numbers out of range give 0.
  */
 COPSE_API int64_t copse_moe_tutel_capacity(int64_t n_tokens, int n_experts, int top_k,
                                            double factor, int alignment);

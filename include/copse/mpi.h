@@ -14,17 +14,18 @@ extern "C" {
 #endif
 
 /*
- * A wire over a duplicate of `comm`, an intracommunicator, so that copse's messages meet nobody
- * else's. Collective over comm, after MPI_Init; where threads other than the first call copse, with
- * MPI_THREAD_SERIALIZED or more. timeout_seconds: how long to wait for the others to come (0: 600).
- * On an error wire->n_ranks is 0, wire->why tells (COPSE_TIMEOUT: which ranks haven't come; with
- * MPIs other than Open MPI it may name too many), and copse_comm_init_wire would say the same.
+ * Makes a wire over a duplicate of `comm`, an intracommunicator, so that copse's messages meet
+ * nobody else's. Collective over comm, after MPI_Init; where threads other than the first call
+ * copse, with MPI_THREAD_SERIALIZED or more. timeout_seconds: how long to wait for the others to
+ * come (0: 600). On an error wire->n_ranks is 0, wire->why tells (COPSE_TIMEOUT: which ranks
+ * haven't come; with MPIs other than Open MPI it may name too many), and copse_comm_init_wire
+ * would say the same.
  */
 COPSE_API copse_status copse_wire_new_mpi(MPI_Comm comm, double timeout_seconds,
                                           copse_wire *wire) COPSE_CHECKED;
 
 /*
- * A communicator of the ranks of an MPI communicator, each on the CPU of its process: see
+ * Makes the communicator of the ranks of an MPI communicator, each on the CPU of its process: see
  * copse_comm_init_wire. Collective over mpi_comm, which may be freed afterwards; destroy the
  * copse_comm before MPI_Finalize. A job that is to outlive one of its processes ignores SIGPIPE:
  * over TCP Open MPI writes to the sockets of the dead.

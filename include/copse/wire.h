@@ -47,8 +47,8 @@ typedef struct copse_wire {
 } copse_wire;
 
 /*
- * One rank of a communicator on CPUs, the rank and size being the wire's. Collective over the
- * wire. copse_comm_destroy ends the wire; when this fails, it has ended already.
+ * Makes the communicator of one rank on CPUs, the rank and size being the wire's. Collective over
+ * the wire. copse_comm_destroy ends the wire; when this fails, it has ended already.
  *
  * All of copse/comm.h holds, and: the processes must run the same version of copse. Each
  * collective is checked against the others' calls (COPSE_REFUTED where they differ). A rank that

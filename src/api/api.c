@@ -24,7 +24,7 @@
 #define MAX_PREDICTED_BYTES 0x1p48 /* as of `copse simulate` */
 #define MAX_ALPHA_US 1e9
 
-/* The end of every function here: an error is kept for copse_last_error. */
+/* Ends every function here: keeps the text of an error for copse_last_error. */
 static copse_status done(copse_status status, const struct copse_err *err) {
   return status == COPSE_OK ? COPSE_OK : copse_publish_error(err);
 }
@@ -184,7 +184,8 @@ static copse_status check_request(const copse_request *r, struct copse_err *err)
   return COPSE_OK;
 }
 
-/* A line on options of the command ("--in-network is ..") in the names of copse_request. */
+/* Refuses with a line on options of the command ("--in-network is .."), said in the names of
+ * copse_request. */
 static copse_status refuse_clash(const char *line, struct copse_err *err) {
   static const char *const other[][2] = {{"--routes fabric", "on_routes"},
                                          {"--objective", "objective_bytes"}};

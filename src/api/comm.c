@@ -14,7 +14,7 @@
 /* Longer than any job, and within what clocks count. */
 #define MAX_TIMEOUT_SECONDS 1e9
 
-/* The end of every function here: an error is kept for copse_last_error. */
+/* Ends every function here: logs an error and keeps its text for copse_last_error. */
 static copse_status done(int rank, copse_status status, struct copse_err *err) {
   if (status == COPSE_OK) return COPSE_OK;
   err->status = status;
@@ -34,7 +34,7 @@ static copse_status missing(const copse_comm *comm, const char *what) {
 
 /* ---- making and ending ------------------------------------------------------------------- */
 
-/* The GPU parts; COPSE_UNSUPPORTED in a build without them. */
+/* Returns the GPU parts; COPSE_UNSUPPORTED in a build without them. */
 static copse_status need_gpus(const struct copse_gpu_support **gpus, struct copse_err *err) {
   *gpus = copse_gpu();
   if (*gpus) return COPSE_OK;
@@ -43,7 +43,7 @@ static copse_status need_gpus(const struct copse_gpu_support **gpus, struct cops
                     "(COPSE_DEVICE_CPU, copse_comm_init_all)");
 }
 
-/* COPSE_INVALID where CPU and GPUs are mixed. */
+/* Chooses the CPU's backend or the GPUs'; COPSE_INVALID where both are mixed. */
 static copse_status choose_backend(const int *devices, int n, const struct copse_backend_ops **ops,
                                    struct copse_err *err) {
   *ops = &copse_cpu_backend;
@@ -124,7 +124,7 @@ out:
 
 static void free_transport(copse_bootstrap *bootstrap) { copse_transport_free(bootstrap->context); }
 
-/* The wire is the transport's from the start, so that it ends with it whatever happens. */
+/* Gives the wire to the transport from the start, so that it ends with it whatever happens. */
 copse_status copse_comm_init_wire(copse_comm **comm, const copse_wire *wire,
                                   double timeout_seconds) {
   struct copse_err err = COPSE_ERR_INIT;

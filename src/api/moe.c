@@ -26,7 +26,7 @@ struct copse_moe {
   bool dispatched;
 };
 
-/* The end of every public function: logs an error and keeps it for copse_last_error. */
+/* Ends every public function: logs an error and keeps its text for copse_last_error. */
 static copse_status done(const struct copse_comm *comm, struct copse_err *err) {
   int rank = -1;
   if (comm) (void)copse_comm_user_rank(comm, &rank);
@@ -253,7 +253,7 @@ static copse_status gather_counts(struct copse_moe *moe, struct copse_err *err) 
   return copse_group_call(moe->comm, &call, err);
 }
 
-/* Rows to the experts' ranks (near to far), or back. */
+/* Moves rows to the experts' ranks (near to far), or back. */
 static copse_status move_rows(struct copse_moe *moe, bool back, struct copse_err *err) {
   const struct copse_moe_job *job = &moe->job;
   const struct copse_moe_row combined = copse_moe_combined_row(&moe->config);

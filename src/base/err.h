@@ -36,7 +36,7 @@ copse_status copse_fail(struct copse_err *err, copse_status status, const char *
 copse_status copse_fail_at(struct copse_err *err, copse_status status, const char *file, long line,
                            const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* The same for an allocation that failed. */
+/* Fails in the same way for an allocation. */
 copse_status copse_fail_nomem(struct copse_err *err);
 
 /* Jumps to the function's single `out:` label; needs a local `status`. */
@@ -68,13 +68,14 @@ struct copse_notes {
 void copse_note(const struct copse_notes *notes, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* What copse_last_error() returns: copies err's text to this thread's slot. */
+/* Copies err's text to this thread's slot, from which copse_last_error() returns it. */
 copse_status copse_publish_error(const struct copse_err *err);
 enum copse_debug_level { COPSE_DEBUG_NONE, COPSE_DEBUG_WARN, COPSE_DEBUG_INFO, COPSE_DEBUG_TRACE };
 
 /* Whether lines of this level are wanted; for texts that cost something to make. */
 bool copse_debug_wants(enum copse_debug_level level);
 
-/* rank < 0: no one rank's. One write per line, so that threads don't mix. Keeps errno. */
+/* Prints a line to the log if its level is asked for; rank < 0: no one rank's. One write per line,
+ * so that threads don't mix. Keeps errno. */
 void copse_debug(enum copse_debug_level level, int rank, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -18,17 +18,17 @@ static inline void copse_mpz_clear_at(mpz_t *z) { mpz_clear(*z); }
   COPSE_AT_END(copse_mpz_clear_at) mpz_t z; \
   mpz_init(z)
 
-/* A copse_q is in lowest terms, and so is what is made of it. */
+/* Sets `to`, in lowest terms as every copse_q is. */
 static inline void copse_mpq_set(mpq_t to, struct copse_q from) {
   mpq_set_si(to, from.num, (unsigned long)from.den);
 }
-/* False, and nothing else, beyond 64 bits. */
+/* Sets *to; returns false, and sets nothing, beyond 64 bits. */
 static inline bool copse_mpq_get(const mpq_t from, struct copse_q *to) {
   if (!mpz_fits_slong_p(mpq_numref(from)) || !mpz_fits_slong_p(mpq_denref(from))) return false;
   *to = (struct copse_q){mpz_get_si(mpq_numref(from)), mpz_get_si(mpq_denref(from))};
   return true;
 }
-/* a * b / (c * d), all > 0; false beyond 64 bits. */
+/* Sets *to to a * b / (c * d), all > 0; false beyond 64 bits. */
 static inline bool copse_mpq_get_product(__int128 a, int64_t b, __int128 c, int64_t d,
                                          struct copse_q *to) {
   COPSE_MPQ(q);

@@ -149,7 +149,8 @@ static bool put(void *to, const char *data, size_t size) {
   return s->status == COPSE_OK;
 }
 
-/* `flush` is zlib's Z_NO_FLUSH, or Z_FINISH for the last bytes. */
+/* Compresses bytes and writes what comes out; `flush` is zlib's Z_NO_FLUSH, or Z_FINISH for the
+ * last bytes. */
 static bool pack(struct sink *s, const char *data, size_t size, int flush) {
   char packed[1 << 14];
   do {
@@ -198,7 +199,8 @@ void copse_file_begin(void) {
       _exit(4); /* there is nowhere to say why */
 }
 
-/* A device or a pipe (/dev/null, /dev/stdout) is written in place: it can't be replaced. */
+/* Whether the path is a device or a pipe (/dev/null, /dev/stdout), which is written in place: it
+ * can't be replaced. */
 static bool is_special(const char *path) {
   struct stat st;
   return stat(path, &st) == 0 && !S_ISREG(st.st_mode);

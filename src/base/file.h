@@ -22,16 +22,17 @@ copse_status copse_file_read(const char *path, char **data, size_t *size,
  * disk is full. */
 copse_status copse_file_print(const char *path, copse_text_printer *print, const void *thing,
                               struct copse_err *err) COPSE_CHECKED;
-/* The same of `size` bytes. */
+/* Writes `size` bytes in the same way. */
 copse_status copse_file_write(const char *path, const void *data, size_t size,
                               struct copse_err *err) COPSE_CHECKED;
 
 /* Whether a name ends so, and is more than that. */
 bool copse_file_ends_with(const char *name, const char *end);
 
-/* At the start of a program: a file that is opened never takes the number of standard input, output
- * or error where that is closed, whose use still fails; a file past the limit of the shell is an
- * error (EFBIG), not the end by SIGXFSZ, so that nothing half made stays. */
+/* Prepares a program's files at its start. A file that is opened then never takes the number of
+ * standard input, output or error where that is closed, whose use still fails. A file past the
+ * limit of the shell is an error (EFBIG), not the end by SIGXFSZ, so that nothing half made stays.
+ */
 void copse_file_begin(void);
 
 /* SIGINT, SIGTERM and SIGHUP, 0 behind them: they wait in this thread until they are released, so
@@ -40,10 +41,11 @@ extern const int copse_file_endings[];
 sigset_t copse_file_hold_endings(void);
 void copse_file_release_endings(const sigset_t *before);
 
-/* How messages name an input: the path, or "<stdin>" for "-". */
+/* Returns how messages name an input: the path, or "<stdin>" for "-". */
 const char *copse_file_label(const char *path);
 
-/* `name` relative to the folder of `base` (as it is if absolute); the caller frees it. */
+/* Makes the path of `name` relative to the folder of `base` (as it is if absolute); the caller
+ * frees it. */
 copse_status copse_file_beside(const char *base, const char *name, char **out,
                                struct copse_err *err) COPSE_CHECKED;
 

@@ -123,8 +123,8 @@ static void insert(struct copse_index_map *map, struct copse_index_slot entry) {
   map->slots[at] = entry;
 }
 
-/* Entries of one key must keep their order of addition, so a table that wrapped around
- * is read from just behind an empty slot. */
+/* Doubles the table. Entries of one key must keep their order of addition, so a table that wrapped
+ * around is read from just behind an empty slot. */
 static copse_status rehash(struct copse_index_map *map, struct copse_err *err) {
   struct copse_index_map grown = {NULL, map->capacity ? 2 * map->capacity : 16, map->used};
   COPSE_DO(copse_calloc(grown.capacity, sizeof *grown.slots, &grown.slots, err));
@@ -191,7 +191,7 @@ copse_status copse_names_keep(struct copse_names *names, struct copse_arena *are
 
 void copse_names_free(struct copse_names *names) { copse_index_map_free(&names->by_text); }
 
-/* FNV-1a of 64 bits. */
+/* Hashes by FNV-1a of 64 bits. */
 uint64_t copse_key_text(const char *text) {
   uint64_t h = 0xcbf29ce484222325u;
   for (; *text; text++) h = (h ^ (unsigned char)*text) * 0x100000001b3u;

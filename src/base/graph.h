@@ -6,9 +6,9 @@
 
 #include "base/memory.h"
 
-/* Disjoint sets over parent [n] (Tarjan and van Leeuwen 1984, path halving). The least member of a
- * set represents it, so results do not depend on the order of unions.
- * Complexity O(log n) amortised for each find and unite. */
+/* Makes n sets of one member over parent [n] (disjoint sets, Tarjan and van Leeuwen 1984, path
+ * halving). The least member of a set represents it, so results do not depend on the order of
+ * unions. Complexity O(log n) amortised for each find and unite. */
 void copse_sets_init(int *parent, int n);
 int copse_sets_find(int *parent, int i);
 /* Returns whether a and b were in different sets. */
@@ -41,10 +41,10 @@ struct copse_nearest {
   int *heap, *position; /* [n_nodes]; position -1: not in the heap */
   int n_nodes, n;       /* n: in the heap; the nearest is heap[0] */
 };
-/* The arena owns the arrays. COPSE_NOMEM. */
+/* Takes the arrays from the arena, which owns them. COPSE_NOMEM. */
 copse_status copse_nearest_prepare(struct copse_arena *arena, int n_nodes,
                                    struct copse_nearest *out, struct copse_err *err) COPSE_CHECKED;
-/* No node is reached any more. */
+/* Forgets all distances: no node is reached any more. */
 void copse_nearest_reset(struct copse_nearest *nearest);
 /* Whether the node is nearer than before; it then is in the heap. O(log n). */
 bool copse_nearest_offer(struct copse_nearest *nearest, int node, int64_t distance);
@@ -76,7 +76,7 @@ struct copse_permutation {
 };
 
 void copse_permutation_invert(const int *image, int n, int *inverse);
-/* out[i] = second[first[i]]; out may be first. */
+/* Sets out[i] = second[first[i]]; out may be first. */
 void copse_permutation_compose(const int *first, const int *second, int n, int *out);
 
 /* A hash map from 64-bit keys to indices. Text keys are
@@ -92,12 +92,12 @@ struct copse_index_map {
 copse_status copse_index_map_add(struct copse_index_map *map, uint64_t key, int index,
                                  struct copse_err *err) COPSE_CHECKED;
 
-/* The next index stored under `key`, or -1. *cursor starts at 0 and is moved on; the
- * order is that of addition. */
+/* Returns the next index stored under `key`, or -1. *cursor starts at 0 and is moved on; the order
+ * is that of addition. */
 int copse_index_map_next(const struct copse_index_map *map, uint64_t key, size_t *cursor);
 
-/* The item whose name is `text`, or -1, of a map with the key of each item's name: items of `size`
- * bytes, the name (a char *) at `offset` in each. */
+/* Finds the item whose name is `text`, or -1, in a map with the key of each item's name: items of
+ * `size` bytes, the name (a char *) at `offset` in each. */
 int copse_index_map_find(const struct copse_index_map *map, const char *text, const void *items,
                          size_t size, size_t offset);
 
@@ -109,23 +109,25 @@ struct copse_names {
   const char **list;
   size_t n, capacity;
 };
-/* *out is the text's copy in the arena, which owns the list too. COPSE_NOMEM. */
+/* Sets *out to the text's copy in the arena, which owns the list too; equal texts share one copy.
+ * COPSE_NOMEM. */
 copse_status copse_names_keep(struct copse_names *names, struct copse_arena *arena,
                               const char *text, const char **out,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_names_free(struct copse_names *names);
 
-/* The finaliser of splitmix64 (S. Vigna): neighbouring numbers go to unrelated ones. */
+/* Scatters neighbouring numbers to unrelated ones: the finaliser of splitmix64 (S. Vigna). */
 static inline uint64_t copse_scatter(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);
 }
 
-/* The same of one more step. */
+/* Does the same one step further. */
 static inline uint64_t copse_mix(uint64_t z) { return copse_scatter(z + 0x9e3779b97f4a7c15u); }
 
-/* Keys. Equal texts have equal keys, different ones almost never; pairs never collide. */
+/* Makes the key of a text. Equal texts have equal keys, different ones almost never; keys of pairs
+ * never collide. */
 uint64_t copse_key_text(const char *text);
 static inline uint64_t copse_key_pair(int a, int b) {
   return ((uint64_t)(uint32_t)a << 32) | (uint32_t)b;

@@ -36,7 +36,8 @@ static copse_status refuse(const struct pass *s, const char *what) {
   return copse_fail_at(s->err, COPSE_BAD_INPUT, s->file, s->line, "%s", what);
 }
 
-/* \u0000 to \u001f would smuggle control characters (and our marks) past the raw check. */
+/* Whether \u0000 to \u001f stands here: it would bring control characters (and our marks) past the
+ * check of raw bytes. */
 static bool escapes_control(const char *p, const char *end) {
   return end - p >= 6 && p[1] == 'u' && p[2] == '0' && p[3] == '0' && (p[4] == '0' || p[4] == '1');
 }
@@ -70,7 +71,7 @@ static char next_byte(const char *p, const char *end) {
   return p < end ? *p : '\0';
 }
 
-/* The digits go on as they are; whoever asks for the value checks them. */
+/* Copies a number's digits as they are; whoever asks for the value checks them. */
 static copse_status mark_number(struct pass *s) {
   const char *from = s->p;
   while (s->p < s->end && in_number(*s->p)) s->p++;
@@ -81,7 +82,7 @@ static copse_status mark_number(struct pass *s) {
   return COPSE_OK;
 }
 
-/* An empty object must not get "line", and then a comma before '}'. */
+/* Whether an object is empty: it must not get "line", and then a comma before '}'. */
 static bool next_is_brace(const struct pass *s) { return next_byte(s->p + 1, s->end) == '}'; }
 
 static copse_status open_container(struct pass *s) {
@@ -127,7 +128,7 @@ static void skip_string(struct pass *s) {
   if (s->p < s->end) s->p++;
 }
 
-/* To the comma or bracket that ends an item. */
+/* Skips to the comma or bracket that ends an item. */
 static void skip_item(struct pass *s) {
   int depth = 0;
   while (s->p < s->end) {
@@ -173,7 +174,7 @@ static copse_status keep_list(struct pass *s, struct copse_json_list *list) {
 
 /* ---- the pass ------------------------------------------------------------------------------ */
 
-/* One token, or one run of bytes that pass through. */
+/* Reads one token, or one run of bytes that pass through. */
 static copse_status step(struct pass *s) {
   char c = *s->p;
   if (c == '"') return copy_string(s);
@@ -205,7 +206,7 @@ static long count_lines(const char *from, const char *to) {
   return lines;
 }
 
-/* What cJSON makes of it. */
+/* Lets cJSON parse the annotated text. */
 static copse_status parse(struct pass *s, struct copse_json *out) {
   long first = s->line;
   COPSE_DO(annotate(s));
@@ -304,7 +305,7 @@ static const struct copse_json_key *find_key(const char *name, const struct cops
   return NULL;
 }
 
-/* "a", "b" or "c" */
+/* Lists keys as "a", "b" or "c". */
 static void list_keys(const struct copse_json_key keys[], struct copse_line *line) {
   for (size_t i = 0; keys[i].name; i++)
     copse_line_add(line, "%s\"%s\"", i == 0 ? "" : keys[i + 1].name ? ", " : " or ", keys[i].name);

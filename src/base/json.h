@@ -37,22 +37,22 @@ copse_status copse_json_parse(const char *file, const char *data, size_t size,
 void copse_json_free(struct copse_json *json);
 
 /*
- * The same, but the items of the root's arrays `names` [COPSE_JSON_LISTS] (NULL: none) are left as
- * text, to be parsed one by one: a value costs some 150 bytes, and a file may have a hundred
- * million. The arrays are empty in the document. `data` stays the caller's, for as long as items
- * are parsed; an item that is no JSON is found then.
+ * Parses the same, but leaves the items of the root's arrays `names` [COPSE_JSON_LISTS] (NULL:
+ * none) as text, to be parsed one by one: a value costs some 150 bytes, and a file may have a
+ * hundred million. The arrays are empty in the document. `data` stays the caller's, for as long as
+ * items are parsed; an item that is no JSON is found then.
  */
 copse_status copse_json_parse_lists(const char *file, const char *data, size_t size,
                                     const char *const names[COPSE_JSON_LISTS],
                                     struct copse_json *out, struct copse_err *err) COPSE_CHECKED;
-/* The list of that name; no items where the document has no such array. */
+/* Returns the list of that name; one without items where the document has no such array. */
 const struct copse_json_list *copse_json_list(const struct copse_json *json, const char *name);
-/* Item i, to be freed as a document. */
+/* Parses item i, to be freed as a document. */
 copse_status copse_json_item(const struct copse_json *json, const struct copse_json_list *list,
                              size_t i, struct copse_json *out, struct copse_err *err) COPSE_CHECKED;
 static inline void copse_json_free_at(struct copse_json *json) { copse_json_free(json); }
 
-/* The line of an object or number; for other values that of `parent`, 0 if unknown. */
+/* Returns the line of an object or number; for other values that of `parent`, 0 if unknown. */
 long copse_json_line(const cJSON *item, const cJSON *parent);
 
 bool copse_json_is_object(const cJSON *item);
@@ -60,7 +60,7 @@ bool copse_json_is_array(const cJSON *item);
 bool copse_json_is_string(const cJSON *item); /* a real string, not a marked number */
 bool copse_json_is_number(const cJSON *item);
 
-/* The member `key`, NULL if there is none. */
+/* Returns the member `key`, NULL if there is none. */
 const cJSON *copse_json_get(const cJSON *object, const char *key);
 
 /* What the value of a key must be. */
@@ -107,9 +107,9 @@ copse_status copse_json_expect_variant(const struct copse_json *json, const cJSO
                                        const struct copse_json_key keys[], unsigned variant,
                                        struct copse_err *err) COPSE_CHECKED;
 
-/* Typed members of `object`. A required member that is missing, and any of the wrong
- * type, is COPSE_BAD_INPUT naming the key and the line. The _or variants give a
- * default for a missing member. Strings are borrowed from the document. */
+/* Gets a member of `object` that has a type, as all of these do. A required member that is missing,
+ * and any of the wrong type, is COPSE_BAD_INPUT naming the key and the line. The _or variants give
+ * a default for a missing member. Strings are borrowed from the document. */
 copse_status copse_json_get_string(const struct copse_json *json, const cJSON *object,
                                    const char *key, const char **out,
                                    struct copse_err *err) COPSE_CHECKED;
@@ -119,41 +119,44 @@ copse_status copse_json_get_array(const struct copse_json *json, const cJSON *ob
 copse_status copse_json_get_bool_or(const struct copse_json *json, const cJSON *object,
                                     const char *key, bool fallback, bool *out,
                                     struct copse_err *err) COPSE_CHECKED;
-/* The document must be an object whose member "format" is this one; asked before its keys are. */
+/* Checks that the document is an object whose member "format" is this one; called before its keys
+ * are. */
 copse_status copse_json_expect_format(const struct copse_json *json, const char *format,
                                       struct copse_err *err) COPSE_CHECKED;
-/* An integer in [min, max]. */
+/* Gets an integer in [min, max]. */
 copse_status copse_json_get_int(const struct copse_json *json, const cJSON *object, const char *key,
                                 int64_t min, int64_t max, int64_t *out,
                                 struct copse_err *err) COPSE_CHECKED;
-/* The same from 0 to n - 1. */
+/* Gets an integer from 0 to n - 1. */
 copse_status copse_json_get_index(const struct copse_json *json, const cJSON *object,
                                   const char *key, int n, int *out,
                                   struct copse_err *err) COPSE_CHECKED;
-/* The same from 1 to `most`, if it is there; else *out stays. */
+/* Gets an integer from 1 to `most`, if it is there; else *out stays. */
 copse_status copse_json_get_count_or(const struct copse_json *json, const cJSON *object,
                                      const char *key, int most, int *out,
                                      struct copse_err *err) COPSE_CHECKED;
-/* A number with its exact digits, or a string "p/q". */
+/* Gets a number with its exact digits, or a string "p/q". */
 copse_status copse_json_get_rational(const struct copse_json *json, const cJSON *object,
                                      const char *key, struct copse_q *out,
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* The same, if it is there, and not negative (`positive`: above zero); else *out stays. */
+/* Gets such a number, if it is there, and not negative (`positive`: above zero); else *out stays.
+ */
 copse_status copse_json_get_amount_or(const struct copse_json *json, const cJSON *object,
                                       const char *key, bool positive, struct copse_q *out,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* The exact value of a number item or "p/q" string; `what` names it in messages. */
+/* Reads the exact value of a number item or "p/q" string; `what` names it in messages. */
 copse_status copse_json_rational(const struct copse_json *json, const cJSON *item,
                                  const cJSON *parent, const char *what, struct copse_q *out,
                                  struct copse_err *err) COPSE_CHECKED;
-/* The value of a number item that is an integer in [min, max]. */
+/* Reads the value of a number item that is an integer in [min, max]. */
 copse_status copse_json_int(const struct copse_json *json, const cJSON *item, const cJSON *parent,
                             const char *what, int64_t min, int64_t max, int64_t *out,
                             struct copse_err *err) COPSE_CHECKED;
 
-/* Members that may be missing or of another type, for texts of tools that vary. */
+/* Returns a member, or `otherwise` where it is missing or of another type, for texts of tools that
+ * vary. */
 int64_t copse_json_int_or(const struct copse_json *json, const cJSON *object, const char *key,
                           int64_t otherwise); /* not negative */
 const char *copse_json_text_or(const cJSON *object, const char *key, const char *otherwise);

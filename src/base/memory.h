@@ -6,11 +6,11 @@
 
 #include "base/err.h"
 
-/* Zeroed array of n elements; n * size is checked. n = 0 gives a valid pointer. */
+/* Allocates a zeroed array of n elements; n * size is checked. n = 0 gives a valid pointer. */
 copse_status copse_calloc(size_t n, size_t size, void *out_pointer,
                           struct copse_err *err) COPSE_CHECKED;
 
-/* The same from an address that `alignment`, a power of two, divides. */
+/* Allocates the same at an address that `alignment`, a power of two, divides. */
 copse_status copse_calloc_aligned(size_t alignment, size_t n, size_t size, void *out_pointer,
                                   struct copse_err *err) COPSE_CHECKED;
 
@@ -54,7 +54,7 @@ static inline void copse_sort(void *items, size_t n, size_t size,
  * (an attribute of GCC and Clang). The variable must be initialised. The last declared goes first.
  */
 #define COPSE_AT_END(release) __attribute__((cleanup(release)))
-/* For a pointer (a T *, by its address) from malloc, copse_calloc or copse_grow. */
+/* Frees a pointer (a T *, by its address) from malloc, copse_calloc or copse_grow. */
 void copse_free_at(void *pointer);
 
 /* A chain of blocks, freed whole. Zero-initialise to start. */
@@ -62,10 +62,10 @@ struct copse_arena {
   struct copse_arena_block *head;
 };
 
-/* Zeroed, aligned for any type, NULL when memory ran out. */
+/* Returns zeroed memory, aligned for any type, NULL when memory ran out. */
 void *copse_arena_alloc(struct copse_arena *arena, size_t n, size_t size);
-/* The same with a status, the pointer at *out_pointer: for the scratch memory of a function, which
- * frees it all by copse_arena_free at its end. n = 0 gives a valid pointer. */
+/* Does the same with a status, the pointer at *out_pointer: for the scratch memory of a function,
+ * which frees it all by copse_arena_free at its end. n = 0 gives a valid pointer. */
 copse_status copse_arena_array(struct copse_arena *arena, size_t n, size_t size, void *out_pointer,
                                struct copse_err *err) COPSE_CHECKED;
 /* The same for n elements of what `array`, a pointer, is to point to. */
@@ -85,11 +85,11 @@ copse_status copse_arena_grow(struct copse_arena *arena, void *array, size_t *ca
 copse_status copse_arena_arrays(struct copse_arena *arena, size_t n, size_t size,
                                 const void *out_pointers, struct copse_err *err) COPSE_CHECKED;
 char *copse_arena_strdup(struct copse_arena *arena, const char *text);
-/* The same with a status. */
+/* Does the same with a status. */
 copse_status copse_arena_text(struct copse_arena *arena, const char *text, const char **out,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_arena_free(struct copse_arena *arena);
 
-/* Bytes that can be taken without swapping and within limits of the control group and the address
- * space; UINT64_MAX where the system doesn't tell. */
+/* Returns the bytes that can be taken without swapping and within limits of the control group and
+ * the address space; UINT64_MAX where the system doesn't tell. */
 uint64_t copse_memory_available(void);

@@ -16,14 +16,14 @@ static inline void copse_let_go_at(pthread_mutex_t *const *mutex) { pthread_mute
 
 typedef copse_status copse_task(void *arg, int i, struct copse_err *err);
 
-/* As many threads as there are processors, at most 16. */
+/* Returns as many threads as there are processors, at most 16. */
 int copse_processors(void);
 
 /*
- * task(arg, i, ..) for every i from 0 to n - 1, begun in that order by up to `threads` threads,
- * this one among them; where fewer can be had these do the rest. Returns when all have ended. If
- * some fail, status and text of the lowest i that does, whatever the threads: higher ones may not
- * have begun then.
+ * Calls task(arg, i, ..) for every i from 0 to n - 1, begun in that order by up to `threads`
+ * threads, this one among them; where fewer can be had these do the rest. Returns when all have
+ * ended. If some fail, status and text are those of the lowest i that does, whatever the threads:
+ * higher ones may not have begun then.
  */
 copse_status copse_parallel(int n, int threads, copse_task *task, void *arg,
                             struct copse_err *err) COPSE_CHECKED;

@@ -56,7 +56,8 @@ copse_status copse_q_make(int64_t num, int64_t den, struct copse_q *out, struct 
   return reduce(num, den, out, err);
 }
 
-/* |num| and den are below 2^63, so a product is below 2^126 and a sum of two below 2^127. */
+/* Adds without overflow: |num| and den are below 2^63, so a product is below 2^126 and a sum of two
+ * below 2^127. */
 copse_status copse_q_add(struct copse_q a, struct copse_q b, struct copse_q *out,
                          struct copse_err *err) {
   return reduce((wide)a.num * b.den + (wide)b.num * a.den, (wide)a.den * b.den, out, err);
@@ -256,7 +257,7 @@ int64_t copse_common_denominator(const double *values, int n, int64_t limit, dou
 
 const struct copse_prime copse_primes[2] = {{61, 1}, {60, 93}};
 
-/* By Fermat: a^(p - 2). */
+/* Inverts by Fermat: a^(p - 2). */
 uint64_t copse_prime_inverse(const struct copse_prime *p, uint64_t a) {
   uint64_t result = 1;
   for (uint64_t power = copse_prime_value(p) - 2; power > 0;
@@ -265,8 +266,8 @@ uint64_t copse_prime_inverse(const struct copse_prime *p, uint64_t a) {
   return result;
 }
 
-/* Euclid's algorithm half way (P. Wang, A p-adic algorithm for univariate partial fractions, 1981),
- * from the residue modulo the product of both. */
+/* Reconstructs the fraction by Euclid's algorithm half way (P. Wang, A p-adic algorithm for
+ * univariate partial fractions, 1981), from the residue modulo the product of both. */
 bool copse_prime_fraction(uint64_t first, uint64_t second, int bits, int64_t *num, int64_t *den) {
   const struct copse_prime *p = &copse_primes[0], *q = &copse_primes[1];
   const wide most = (wide)1 << bits, prime = copse_prime_value(p);

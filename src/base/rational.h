@@ -14,7 +14,7 @@ struct copse_q {
 #define COPSE_Q_ZERO ((struct copse_q){0, 1})
 #define COPSE_Q_ONE ((struct copse_q){1, 1})
 
-/* True on overflow, like the compiler's builtins that they wrap. */
+/* Returns true on overflow, like the compiler's builtins that these wrap. */
 static inline bool copse_add_overflows(int64_t a, int64_t b, int64_t *sum) {
   return __builtin_add_overflow(a, b, sum);
 }
@@ -29,7 +29,7 @@ static inline int64_t copse_smaller(int64_t a, int64_t b) { return a < b ? a : b
 static inline int64_t copse_larger(int64_t a, int64_t b) { return a > b ? a : b; }
 copse_status copse_lcm(int64_t a, int64_t b, int64_t *lcm, struct copse_err *err) COPSE_CHECKED;
 
-/* num/den in lowest terms; den != 0. */
+/* Makes num/den in lowest terms; den != 0. */
 copse_status copse_q_make(int64_t num, int64_t den, struct copse_q *out,
                           struct copse_err *err) COPSE_CHECKED;
 copse_status copse_q_add(struct copse_q a, struct copse_q b, struct copse_q *out,
@@ -38,21 +38,21 @@ copse_status copse_q_sub(struct copse_q a, struct copse_q b, struct copse_q *out
                          struct copse_err *err) COPSE_CHECKED;
 copse_status copse_q_mul(struct copse_q a, struct copse_q b, struct copse_q *out,
                          struct copse_err *err) COPSE_CHECKED;
-/* b != 0, else COPSE_INVALID. */
+/* Divides; b != 0, else COPSE_INVALID. */
 copse_status copse_q_div(struct copse_q a, struct copse_q b, struct copse_q *out,
                          struct copse_err *err) COPSE_CHECKED;
 
-/* Negative, zero or positive like memcmp; exact, never fails. */
+/* Compares: negative, zero or positive like memcmp; exact, never fails. */
 int copse_q_cmp(struct copse_q a, struct copse_q b);
 static inline bool copse_q_eq(struct copse_q a, struct copse_q b) {
   return a.num == b.num && a.den == b.den;
 }
 
-/* For reports only. */
+/* Returns the nearest double, for reports only. */
 double copse_q_to_double(struct copse_q q);
 
-/* The decimal that a program was given and keeps as a double: to 9 digits. COPSE_BAD_INPUT for NaN
- * and infinities, COPSE_OVERFLOW. */
+/* Makes the decimal that a program was given and keeps as a double: to 9 digits. COPSE_BAD_INPUT
+ * for NaN and infinities, COPSE_OVERFLOW. */
 copse_status copse_q_from_double(double value, struct copse_q *out,
                                  struct copse_err *err) COPSE_CHECKED;
 
@@ -72,7 +72,7 @@ copse_status copse_q_parse_decimal(const char *text, struct copse_q *out,
 copse_status copse_q_parse_fraction(const char *text, struct copse_q *out,
                                     struct copse_err *err) COPSE_CHECKED;
 
-/* A common denominator, at most `limit`, under which every value (finite, >= 0) is within
+/* Finds a common denominator, at most `limit`, under which every value (finite, >= 0) is within
  * `slack` of an integer; 0 if continued fractions find none. */
 int64_t copse_common_denominator(const double *values, int n, int64_t limit, double slack);
 
@@ -89,7 +89,7 @@ static inline uint64_t copse_prime_value(const struct copse_prime *p) {
   return (UINT64_C(1) << p->bits) - p->gap;
 }
 
-/* The residue of x < 2^(2 bits + 1): folds what is above 2^bits back, which is the gap. */
+/* Returns the residue of x < 2^(2 bits + 1): folds what is above 2^bits back, which is the gap. */
 static inline uint64_t copse_prime_reduce(const struct copse_prime *p, unsigned __int128 x) {
   const uint64_t mask = (UINT64_C(1) << p->bits) - 1, prime = copse_prime_value(p);
   for (int i = 0; i < 2; i++) x = (x >> p->bits) * p->gap + ((uint64_t)x & mask);
@@ -100,9 +100,9 @@ static inline uint64_t copse_prime_times(const struct copse_prime *p, uint64_t a
   return copse_prime_reduce(p, (unsigned __int128)a * b);
 }
 
-/* Of a residue that is not 0; of 0: 0. */
+/* Returns the inverse of a residue that is not 0; of 0: 0. */
 uint64_t copse_prime_inverse(const struct copse_prime *p, uint64_t a);
 
-/* The fraction, not negative, its terms below 2^bits, bits < 60, that has these residues under
- * copse_primes; false: there is none. */
+/* Finds the fraction, not negative, its terms below 2^bits, bits < 60, that has these residues
+ * under copse_primes; false: there is none. */
 bool copse_prime_fraction(uint64_t first, uint64_t second, int bits, int64_t *num, int64_t *den);

@@ -244,7 +244,8 @@ bool copse_text_prints(const char *text) {
   return true;
 }
 
-/* ESC [ parameters letter; of nvidia-smi's underlining also what pasting leaves of it. */
+/* Measures an escape sequence: ESC [ parameters letter; of nvidia-smi's underlining also what
+ * pasting leaves of it. */
 static size_t escape_length(const char *p, const char *end) {
   if (end - p >= 3 && (memcmp(p, "[4m", 3) == 0 || memcmp(p, "[0m", 3) == 0)) return 3;
   if (end - p < 2 || p[0] != 033 || p[1] != '[') return 0;
@@ -413,7 +414,8 @@ bool copse_scan_is(const struct copse_scan *s, const char *text) {
   return (size_t)(s->end - s->at) == strlen(text) && copse_scan_begins(s, text);
 }
 
-/* "1e+06" is C's; the decimals of base/rational.h take JSON's form, which has it too. */
+/* Takes C's "1e+06" too, as JSON's form has it, in which the decimals of base/rational.h are read.
+ */
 bool copse_scan_decimal(const struct copse_scan *piece, struct copse_q *out) {
   char text[48];
   size_t n = (size_t)(piece->end - piece->at);

@@ -39,7 +39,7 @@ const char *copse_redop_name(enum copse_redop redop);
 /* How many there are: values from outside are checked against it. */
 #define COPSE_N_COLLECTIVES (COPSE_ALLTOALL + 1)
 
-/* "allgather", "reduce_scatter", ...; "unknown" for a value that is none. */
+/* Returns "allgather", "reduce_scatter", ...; "unknown" for a value that is none. */
 const char *copse_collective_name(copse_collective collective);
 bool copse_collective_from_name(const char *name, copse_collective *out);
 
@@ -50,11 +50,11 @@ bool copse_collective_reduces(copse_collective collective);
 /* Whether one rank is the root of everything. */
 bool copse_collective_rooted(copse_collective collective);
 
-/* busbw over algbw, as nccl-tests counts: 2(n-1)/n for allreduce, 1 for broadcast and reduce, else
- * (n-1)/n. */
+/* Returns busbw over algbw, as nccl-tests counts: 2(n-1)/n for allreduce, 1 for broadcast and
+ * reduce, else (n-1)/n. */
 double copse_collective_bus_factor(copse_collective collective, int n_ranks);
 
-/* Blocks of each rank's input and output: 1, or one per rank. */
+/* Counts the blocks of each rank's input and output: 1, or one per rank. */
 int copse_collective_inputs(copse_collective collective, int n_ranks);
 int copse_collective_outputs(copse_collective collective, int n_ranks);
 

@@ -18,8 +18,8 @@ struct guard {
   int elements;
 };
 
-/* A DOCTYPE could define entities that expand without end or point at files and hosts.
- * No topology has one, so the parser is stopped before it reads the first declaration. */
+/* Stops the parser before it reads the first declaration of a DOCTYPE, which could define entities
+ * that expand without end or point at files and hosts. No topology has one. */
 static void stop_at_doctype(void *ctx, const xmlChar *name, const xmlChar *external_id,
                             const xmlChar *system_id) {
   (void)name;
@@ -142,7 +142,7 @@ const xmlNode *copse_xml_root(const struct copse_xml *xml) {
   return xmlDocGetRootElement(xml->doc);
 }
 
-/* Comments, processing instructions and text are siblings too. */
+/* Skips comments, processing instructions and text, which are siblings too. */
 static const xmlNode *skip_to_element(const xmlNode *node) {
   while (node && node->type != XML_ELEMENT_NODE) node = node->next;
   return node;
@@ -197,7 +197,7 @@ const char *copse_xml_attribute(const xmlNode *element, const char *name) {
   return NULL;
 }
 
-/* Whole text only; strtoll alone would take "12abc", " 12" and "". */
+/* Parses whole text only; strtoll alone would take "12abc", " 12" and "". */
 static bool parse_int(const char *text, int64_t *out) {
   const char *digits = text[0] == '-' ? text + 1 : text;
   bool hex = digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X');

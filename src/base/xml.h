@@ -17,21 +17,21 @@ copse_status copse_xml_parse(const char *file, const char *data, size_t size, st
 void copse_xml_free(struct copse_xml *xml);
 
 const xmlNode *copse_xml_root(const struct copse_xml *xml);
-/* The first child element and the next sibling element, or NULL. */
+/* Returns the first child element (copse_xml_next: the next sibling element), or NULL. */
 const xmlNode *copse_xml_first(const xmlNode *element);
 const xmlNode *copse_xml_next(const xmlNode *element);
-/* The first child element of that name, or NULL. */
+/* Returns the first child element of that name, or NULL. */
 const xmlNode *copse_xml_child(const xmlNode *element, const char *name);
 
-/* What stands behind "KEY:" on a line of a comment before the root element, without the blanks
- * around it; NULL if there is none. *length gets its bytes. */
+/* Finds what stands behind "KEY:" on a line of a comment before the root element, without the
+ * blanks around it; NULL if there is none. *length gets its bytes. */
 const char *copse_xml_remark(const struct copse_xml *xml, const char *key, size_t *length);
 
 const char *copse_xml_name(const xmlNode *element);
 bool copse_xml_is(const xmlNode *element, const char *name);
 long copse_xml_line(const xmlNode *element);
 
-/* The attribute's value, borrowed from the document; NULL if there is none. */
+/* Returns the attribute's value, borrowed from the document; NULL if there is none. */
 const char *copse_xml_attribute(const xmlNode *element, const char *name);
 
 /* An attribute that is an integer (decimal or 0x hexadecimal). A missing one gives

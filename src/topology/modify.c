@@ -34,7 +34,8 @@ static copse_status start(struct draft *d, const struct copse_topology *from) {
 
 /* ---- what is broken ---------------------------------------------------------------------- */
 
-/* Ids may have ">" in them: the split is where both halves are nodes. */
+/* Finds the ends in "SRC>DST". Ids may have ">" in them: the split is where both halves are nodes.
+ */
 static bool find_ends(const struct copse_topology *t, char *what, int *src, int *dst) {
   for (char *at = strchr(what, '>'); at; at = strchr(at + 1, '>')) {
     *at = '\0';
@@ -51,7 +52,7 @@ static copse_status scale(struct draft *d, int link, struct copse_q rate) {
   return copse_q_mul(*bandwidth, rate, bandwidth, d->err);
 }
 
-/* Of a link the end that is not there. */
+/* Refuses a link that is none, naming its end that is not there. */
 static copse_status no_such_link(struct draft *d, const struct copse_topology *t, const char *label,
                                  char *what) {
   char *arrow = strchr(what, '>');
@@ -101,7 +102,7 @@ static copse_status break_part(struct draft *d, const struct copse_topology *t, 
   return n > 0 ? COPSE_OK : break_link(d, t, label, fault);
 }
 
-/* Ranks behind a GPU that is down move up. */
+/* Moves up the ranks behind a GPU that is down. */
 static copse_status close_ranks(struct draft *d) {
   int lost = 0, *moved; /* [n_ranks] what a rank becomes */
   COPSE_DO(COPSE_ARRAY(d->arena, (size_t)d->view.n_ranks, moved, d->err));
@@ -116,7 +117,7 @@ static copse_status close_ranks(struct draft *d) {
 
 COPSE_ORDER(by_name, struct copse_fault, strcmp(a->what, b->what) ?: copse_q_cmp(a->left, b->left))
 
-/* Sorted faults without what is down twice; slow twice is slower. */
+/* Drops from sorted faults what is down twice; what is slow twice is slower. */
 static int drop_twice(struct copse_fault *faults, int n) {
   int kept = 0;
   for (int f = 0; f < n; f++)
@@ -188,7 +189,7 @@ static copse_status take(struct list *l, int node) {
   return COPSE_OK;
 }
 
-/* "5" or "0-3". */
+/* Reads "5" or "0-3". */
 static bool read_range(const char *at, int64_t *first, int64_t *last) {
   if (!copse_text_number(&at, 9, first)) return false;
   *last = *first;
@@ -308,7 +309,7 @@ copse_status copse_topology_changed(const struct copse_topology *topology, const
 
 /* ---- relays that are out of balance -------------------------------------------------------- */
 
-/* A relay's bandwidth in less that out. */
+/* Computes a relay's bandwidth in less that out. */
 static copse_status surplus_of(const struct copse_topology *t, const struct copse_q *bandwidth,
                                int relay, struct copse_q *surplus, struct copse_err *err) {
   *surplus = COPSE_Q_ZERO;
@@ -319,7 +320,7 @@ static copse_status surplus_of(const struct copse_topology *t, const struct cops
   return COPSE_OK;
 }
 
-/* The link that gives: the widest of those from or to ranks, else of all. */
+/* Chooses the link that gives: the widest of those from or to ranks, else of all. */
 static int wide_link(const struct copse_topology *t, const struct copse_q *bandwidth, int relay,
                      bool in) {
   int best = -1;
@@ -336,7 +337,7 @@ static int wide_link(const struct copse_topology *t, const struct copse_q *bandw
   return best;
 }
 
-/* One pass over all relays; *changed: some link has given. */
+/* Does one pass over all relays; *changed: some link has given. */
 static copse_status balance_once(const struct copse_topology *t, struct copse_q *bandwidth,
                                  bool *changed, struct copse_err *err) {
   *changed = false;

@@ -144,8 +144,9 @@ static int width_over(const struct search *s, int v, int link) {
   return s->width[u] < s->width_of[link] ? s->width[u] : s->width_of[link];
 }
 
-/* A prefix of a widest shortest way may be replaced by a wider shortest one: so one pass over
- * the nodes by distance finds the widths of all, and the links that such ways come over. */
+/* Finds the widest shortest ways to v. A prefix of such a way may be replaced by a wider shortest
+ * one: so one pass over the nodes by distance finds the widths of all, and the links that such ways
+ * come over. */
 static void find_width(struct search *s, int v) {
   int first = s->in.first[v], n = 0;
   int widest = -1;
@@ -180,8 +181,8 @@ static double least_use(struct search *s, int v) {
   return way->use;
 }
 
-/* Ways from a rank to all nodes, or with host >= 0 to those of that host alone; with `relays` over
- * relays alone. */
+/* Searches ways from a rank to all nodes, or with host >= 0 to those of that host alone; with
+ * `relays` over relays alone. */
 static void search_from(struct search *s, int rank, int host, bool relays) {
   const struct copse_topology *t = s->topology;
   int source = t->rank_nodes[rank], n = 0;
@@ -263,7 +264,7 @@ static copse_status set_ways(struct search *s, int src, int dst, struct copse_ro
   return COPSE_OK;
 }
 
-/* The route that the topology states is all ways of a pair. */
+/* Sets the route that the topology states as all ways of a pair. */
 static copse_status set_stated(struct search *s, const struct copse_stated_route *route,
                                struct copse_routes *r, struct copse_err *err) {
   size_t n = (size_t)route->n_nodes, ways = (size_t)r->ways;
@@ -384,7 +385,7 @@ static struct search *search_of(struct copse_way_finder *f, int src, int dst) {
   return NULL;
 }
 
-/* Backwards from v, each node once: s->ways has the link that it comes by. */
+/* Walks backwards from v, each node once: s->ways has the link that it comes by. */
 static int64_t least_length(struct copse_way_finder *f, struct search *s, int v) {
   struct way *way = &s->ways[v];
   if (s->distance[v] == 0) return 0;

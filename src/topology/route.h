@@ -39,7 +39,7 @@ struct copse_routes {
 copse_status copse_routes_find(const struct copse_topology *topology,
                                const struct copse_hosts *hosts, int ways, bool relays,
                                struct copse_routes *routes, struct copse_err *err) COPSE_CHECKED;
-/* Those that a plan's messages take: in several ways, over relays. */
+/* Finds those that a plan's messages take: in several ways, over relays. */
 copse_status copse_plan_routes_find(const struct copse_topology *topology,
                                     struct copse_routes *routes,
                                     struct copse_err *err) COPSE_CHECKED;
@@ -54,18 +54,18 @@ struct copse_way {
 };
 /* Asks for them one by one; fastest where all destinations of a source come in a row. */
 struct copse_way_finder;
-/* The caller frees *out in every case. COPSE_NOMEM. */
+/* Makes a finder of ways; the caller frees *out in every case. COPSE_NOMEM. */
 copse_status copse_way_finder_new(const struct copse_topology *topology,
                                   struct copse_way_finder **out,
                                   struct copse_err *err) COPSE_CHECKED;
 void copse_way_finder_free(struct copse_way_finder *finder);
-/* The shortest way of a pair by lengths [n_links] >= 0, whose sums fit: its length, -1 where all
- * routes have ranks on them. way may be NULL; its nodes last until the next call. */
+/* Finds the shortest way of a pair by lengths [n_links] >= 0, whose sums fit. Returns its length,
+ * -1 where all routes have ranks on them. way may be NULL; its nodes last until the next call. */
 int64_t copse_way_shortest(struct copse_way_finder *finder, int src, int dst,
                            const int64_t *lengths, struct copse_way *way);
 bool copse_way_is_one(struct copse_way_finder *finder, const struct copse_way *way);
 
-/* A route's nodes, both ends included; *n of them. */
+/* Returns a route's nodes, both ends included; *n of them. */
 static inline const int *copse_route_way(const struct copse_routes *routes, int src, int dst,
                                          int way, int *n) {
   size_t pair =
@@ -75,8 +75,8 @@ static inline const int *copse_route_way(const struct copse_routes *routes, int 
 }
 /* Whether it goes over relays alone. */
 bool copse_route_is_hop(const struct copse_topology *topology, const int *nodes, int n);
-/* That of the pair's ways whose busiest link has least to carry, of equal ones that with least on
- * all its links, when `amount` is added to load [n_links], which it then is. */
+/* Takes that of the pair's ways whose busiest link has least to carry, of equal ones that with
+ * least on all its links, when `amount` is added to load [n_links], which it then is. */
 const int *copse_route_take(const struct copse_topology *topology,
                             const struct copse_routes *routes, int src, int dst, int64_t amount,
                             int64_t *load, int *n);

@@ -93,7 +93,7 @@ const struct copse_stated_route *copse_topology_route(const struct copse_topolog
   return bsearch(&key, topology->routes, (size_t)topology->n_routes, sizeof key, by_ends);
 }
 
-/* "rank 1 (b)"; of a node that is no rank its name alone. */
+/* Names a node: "rank 1 (b)"; one that is no rank by its name alone. */
 static const char *name_end(const struct copse_topology *topology, int node, char *text,
                             size_t size) {
   const struct copse_node *n = &topology->nodes[node];
@@ -226,7 +226,8 @@ copse_status copse_builder_set_about(struct copse_topology_builder *builder,
   return keep_line(builder, source, &builder->box->view.source, err);
 }
 
-/* "dir/dgx-a100.xml" is "dgx-a100". Control characters could not be read back. */
+/* Names the topology after its file: "dir/dgx-a100.xml" is "dgx-a100". Control characters could not
+ * be read back. */
 static copse_status name_after_file(struct copse_topology_builder *builder, struct copse_err *err) {
   const char *slash = strrchr(builder->file, '/');
   char *stem = copse_arena_strdup(&builder->box->arena, slash ? slash + 1 : builder->file);
@@ -267,7 +268,8 @@ static copse_status check_node(const struct copse_topology_builder *builder, lon
   return COPSE_OK;
 }
 
-/* The few types that occur are shared, so that a large cluster doesn't hold one per node. */
+/* Copies a type; the few that are usual are shared, so that a large cluster doesn't hold one per
+ * node. */
 static const char *copy_type(struct copse_arena *arena, const char *type) {
   static const char *const usual[] = {"gpu", "nvswitch", "pcie", "cpu", "nic", "switch", "net"};
   for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
@@ -314,7 +316,7 @@ static copse_status check_link(const struct copse_topology_builder *builder, lon
   return COPSE_OK;
 }
 
-/* Parallel links are one link of their total bandwidth and their largest latency. */
+/* Merges parallel links into one link of their total bandwidth and their largest latency. */
 static copse_status merge_link(const struct copse_topology_builder *builder, long line,
                                struct copse_link *into, const struct copse_link *link,
                                struct copse_err *err) {
@@ -364,7 +366,7 @@ copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, lo
   return copse_builder_add_link(builder, line, b, a, bandwidth, latency, err);
 }
 
-/* Until all is there, `src` is the route's line. */
+/* Keeps the route's line in `src` until all is there. */
 copse_status copse_builder_add_route(struct copse_topology_builder *builder, long line,
                                      const int *nodes, int n, struct copse_err *err) {
   struct box *box = builder->box;
@@ -524,7 +526,8 @@ copse_status copse_builder_finish(struct copse_topology_builder *builder,
 
 /* ---- a copy -------------------------------------------------------------------------- */
 
-/* The route's nodes in the copy, to whose builder all links have come; false where it lost one. */
+/* Copies a route's nodes; all links have come to the copy's builder. False where the copy has lost
+ * one. */
 static bool copy_route(const struct copse_topology_builder *builder, const int *number,
                        const struct copse_stated_route *route, int *nodes) {
   const struct copse_node *all = builder->box->nodes;

@@ -30,11 +30,11 @@ enum copse_guess {
   COPSE_GUESS_PORT,    /* 10 Gb/s, since the file names no speed */
   COPSE_GUESS_CLASS    /* the usual host of such GPUs */
 };
-/* "sockets", "speed", "port", "class": as topology JSON has it. */
+/* Returns "sockets", "speed", "port" or "class", as topology JSON has it. */
 const char *copse_guess_name(enum copse_guess guess);
-/* "NCCL's constant for .." */
+/* Returns why it is a guess, such as "NCCL's constant for ..". */
 const char *copse_guess_reason(enum copse_guess guess);
-/* "nvbandwidth -t ..": what measures such a link, and where the number goes. */
+/* Returns what measures such a link ("nvbandwidth -t ..") and where the number goes. */
 const char *copse_guess_remedy(enum copse_guess guess);
 
 /* One direction. Between two nodes there is at most one: parallel links are added up. */
@@ -75,7 +75,7 @@ enum copse_link_mode {
   COPSE_LINKS_ALL
 };
 
-/* "nvlink", "all" or "default". */
+/* Looks up "nvlink", "all" or "default". */
 bool copse_link_mode_from_name(const char *name, enum copse_link_mode *out);
 
 /* Zero-initialised: the defaults. What concerns one kind of input does so as a cluster's host too.
@@ -108,12 +108,12 @@ struct copse_topology_options {
 copse_status copse_topology_load(const char *path, const struct copse_topology_options *options,
                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/* The same from memory; `label` names the input in messages and places relative hosts. */
+/* Reads the same from memory; `label` names the input in messages and places relative hosts. */
 copse_status copse_topology_parse(const char *label, const char *data, size_t size,
                                   const struct copse_topology_options *options,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/* A synthetic topology from its one line, such as "ring:8@50" (input/synthetic.c). */
+/* Makes a synthetic topology from its one line, such as "ring:8@50" (input/synthetic.c). */
 copse_status copse_topology_synthetic(const char *spec,
                                       const struct copse_topology_options *options,
                                       struct copse_topology **out,
@@ -122,15 +122,16 @@ copse_status copse_topology_synthetic(const char *spec,
 /* ---- the catalogue: topologies that can be named instead of a file -------------------- */
 
 /*
- * A name such as "dgx-a100" is the file dgx-a100.json, .xml or .txt in one of the catalogue's
- * folders. A file of the name wins over it. The path to read for `path`: itself if it is a file,
- * "-" or no name of the catalogue, else the catalogue's file. A path with a slash is no name.
+ * Finds the path to read for `path`: itself if it is a file, "-" or no name of the catalogue, else
+ * the catalogue's file. A name such as "dgx-a100" is the file dgx-a100.json, .xml or .txt in one
+ * of the catalogue's folders. A file of the name wins over it. A path with a slash is no name.
  * folders may be NULL. The caller frees *out.
  */
 copse_status copse_catalogue_find(const char *path, const char *const *folders, char **out,
                                   struct copse_err *err) COPSE_CHECKED;
 
-/* The catalogue's file of that name alone, NULL where there is none. The caller frees *out. */
+/* Finds the catalogue's file of that name alone, NULL where there is none. The caller frees *out.
+ */
 copse_status copse_catalogue_path(const char *name, const char *const *folders, char **out,
                                   struct copse_err *err) COPSE_CHECKED;
 
@@ -149,48 +150,47 @@ void copse_catalogue_free(struct copse_catalogue *catalogue);
 
 /* ---- what is in a topology ------------------------------------------------------------ */
 
-/* The node with this id, or -1. O(1). */
+/* Finds the node with this id, or -1. O(1). */
 int copse_topology_find(const struct copse_topology *topology, const char *id);
 
 /* Whether both have the same GPUs as the same ranks. */
 bool copse_topology_has_ranks_of(const struct copse_topology *topology,
                                  const struct copse_topology *other);
 
-/* The length of "h12.", which the ids of a cluster's nodes begin with, or 0; *host (may be NULL)
+/* Measures "h12.", which the ids of a cluster's nodes begin with, or returns 0; *host (may be NULL)
  * gets its number, -1 where there is none or one beyond COPSE_TOPOLOGY_MAX_NODES. */
 size_t copse_host_prefix(const char *id, int *host);
 
-/* The link src -> dst, or -1. O(log of the links that leave src). */
+/* Finds the link src -> dst, or -1. O(log of the links that leave src). */
 int copse_topology_find_link(const struct copse_topology *topology, int src, int dst);
 
-/* The route that the topology states of two ranks, or NULL. O(log n_routes). */
+/* Finds the route that the topology states of two ranks, or NULL. O(log n_routes). */
 const struct copse_stated_route *copse_topology_route(const struct copse_topology *topology,
                                                       int src, int dst);
 
-/* COPSE_INFEASIBLE: no links lead from one node to another in the way that `how` says (" without
- * passing through ranks"; ""). `label` names the input; NULL: the caller does. */
+/* Fails with COPSE_INFEASIBLE: no links lead from one node to another in the way that `how` says ("
+ * without passing through ranks"; ""). `label` names the input; NULL: the caller does. */
 copse_status copse_topology_refuse_unreached(const struct copse_topology *topology,
                                              const char *label, int from, int to, const char *how,
                                              struct copse_err *err) COPSE_CHECKED;
 
-/* The first relay whose ingress and egress bandwidth differ (tree packing needs them
- * equal), or -1. in and out (may be NULL) get both sums. COPSE_OVERFLOW. */
+/* Finds the first relay whose ingress and egress bandwidth differ (tree packing needs them equal),
+ * or -1. in and out (may be NULL) get both sums. COPSE_OVERFLOW. */
 copse_status copse_topology_find_unbalanced(const struct copse_topology *topology, int *node,
                                             struct copse_q *in, struct copse_q *out,
                                             struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Canonical topology JSON: what `copse topo -o` writes, byte for byte; one node and one
+ * Writes canonical topology JSON: what `copse topo -o` writes, byte for byte; one node and one
  * link per line, two directions of equal bandwidth and latency as one duplex link. Without
- * description and source, so that a remark changes no checksum.
- * Reading it back gives the same topology, and writing that the same bytes.
- * The caller frees *text.
+ * description and source, so that a remark changes no checksum. Reading it back gives the same
+ * topology, and writing that the same bytes. The caller frees *text.
  */
 copse_status copse_topology_to_json(const struct copse_topology *topology, char **text,
                                     size_t *size, struct copse_err *err) COPSE_CHECKED;
 
-/* SHA-256 of the canonical JSON, as schedules carry it; of a choice of ranks, that of the topology
- * that it was made from. */
+/* Computes the SHA-256 of the canonical JSON, as schedules carry it; for a choice of ranks, that of
+ * the topology that it was made from. */
 copse_status copse_topology_sha256(const struct copse_topology *topology,
                                    char hex[COPSE_SHA256_HEX], struct copse_err *err) COPSE_CHECKED;
 
@@ -200,11 +200,11 @@ copse_status copse_topology_sha256(const struct copse_topology *topology,
  * bandwidths once for all formats. */
 struct copse_topology_builder;
 
-/* `file` is borrowed and names the input in messages. */
+/* Makes a builder; `file` is borrowed and names the input in messages. */
 copse_status copse_builder_new(const char *file, struct copse_topology_builder **out,
                                struct copse_err *err) COPSE_CHECKED;
 void copse_builder_free(struct copse_topology_builder *builder);
-/* For COPSE_AT_END. */
+/* Frees at the end of a scope (COPSE_AT_END). */
 static inline void copse_builder_free_at(struct copse_topology_builder **builder) {
   copse_builder_free(*builder);
 }
@@ -215,7 +215,7 @@ static inline void copse_topology_free_at(struct copse_topology **topology) {
 copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
                                     struct copse_err *err) COPSE_CHECKED;
 
-/* What the topology says of itself; either may be NULL. Copied. */
+/* Sets what the topology says of itself; either may be NULL. Copied. */
 copse_status copse_builder_set_about(struct copse_topology_builder *builder,
                                      const char *description, const char *source,
                                      struct copse_err *err) COPSE_CHECKED;
@@ -225,7 +225,7 @@ copse_status copse_builder_add_node(struct copse_topology_builder *builder, long
                                     const struct copse_node *node, int *index,
                                     struct copse_err *err) COPSE_CHECKED;
 
-/* The node with this id so far, or -1. */
+/* Finds the node with this id so far, or -1. */
 int copse_builder_find(const struct copse_topology_builder *builder, const char *id);
 
 /* Adds src -> dst; bandwidths of parallel links add up. Refuses a self-link, a bandwidth
@@ -238,7 +238,7 @@ copse_status copse_builder_add_link(struct copse_topology_builder *builder, long
 void copse_builder_set_guess(struct copse_topology_builder *builder, int src, int dst,
                              enum copse_guess guess);
 
-/* A link in both directions. */
+/* Adds a link in both directions. */
 copse_status copse_builder_add_duplex(struct copse_topology_builder *builder, long line, int a,
                                       int b, struct copse_q bandwidth, struct copse_q latency,
                                       struct copse_err *err) COPSE_CHECKED;
@@ -254,9 +254,9 @@ copse_status copse_builder_add_route(struct copse_topology_builder *builder, lon
 copse_status copse_builder_finish(struct copse_topology_builder *builder,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/* A topology with all that `from` says, where `from` is one whose parts the caller has changed:
- * nodes without an id are left out, and so are their links and those of bandwidth 0, and routes
- * that are not whole without them or no longer from rank to rank. What remains goes through the
- * builder as if it had been read from `file`. The caller frees *out. */
+/* Makes a topology with all that `from` says, where `from` is one whose parts the caller has
+ * changed: nodes without an id are left out, and so are their links and those of bandwidth 0, and
+ * routes that are not whole without them or no longer from rank to rank. What remains goes through
+ * the builder as if it had been read from `file`. The caller frees *out. */
 copse_status copse_topology_copy(const struct copse_topology *from, const char *file,
                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;

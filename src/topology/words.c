@@ -227,7 +227,8 @@ static bool is_on(const struct side *s, int r) {
   return s->inside[s->topology->rank_nodes[r]] == s->shown;
 }
 
-/* Whole hosts: their number, and the first; 0 where the side has a part of one. */
+/* Counts a side's hosts if they are whole, and finds the first; 0 where the side has a part of one.
+ */
 static int count_hosts(const struct side *s, int *first) {
   const struct copse_topology *t = s->topology;
   int n = 0;
@@ -296,7 +297,7 @@ static bool crosses(const struct side *s, const struct copse_link *l, bool reduc
   return s->inside[l->src] != reduces && s->inside[l->dst] == reduces;
 }
 
-/* `kinds` has room for all links. */
+/* Lists a side's links by kind; `kinds` has room for all links. */
 static void add_links(const struct side *s, bool reduces, struct crossing *kinds,
                       struct copse_text *text) {
   const struct copse_topology *t = s->topology;
@@ -355,7 +356,7 @@ bool copse_id_matches(const char *pattern, const char *id) {
          (at && fnmatch(pattern, at + 1, 0) == 0);
 }
 
-/* "GPU 3", "gpu 3", "GPU3": 3; else -1. */
+/* Reads "GPU 3", "gpu 3" or "GPU3" as 3; else -1. */
 static int gpu_number(const char *written) {
   int64_t number;
   if (strncasecmp(written, "gpu", 3) != 0) return -1;

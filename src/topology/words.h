@@ -24,30 +24,31 @@ struct copse_places {
                          has it, else that of its id "gpu3", else in order of ranks; others: -1 */
 };
 
-/* The length of "NAME." at the start of an id, NAME a word; 0 if it has none. */
+/* Measures "NAME." at the start of an id, NAME a word; 0 if it has none. */
 size_t copse_id_prefix(const char *id);
 
-/* Hosts by ids, if every rank has a prefix and there are two or more of two nodes; else by links:
- * components without the nodes of type "switch", of at least two ranks each. In order of their
- * first ranks; `arena` has all of *out. COPSE_NOMEM. O(n_nodes + n_links). */
+/* Finds hosts by ids, if every rank has a prefix and there are two or more of two nodes; else by
+ * links: components without the nodes of type "switch", of at least two ranks each. They are in
+ * order of their first ranks; `arena` has all of *out. COPSE_NOMEM. O(n_nodes + n_links). */
 copse_status copse_places_find(const struct copse_topology *topology, struct copse_arena *arena,
                                struct copse_places *out, struct copse_err *err) COPSE_CHECKED;
 
-/* "GPU 3", "GPU 3 of h1", with the id behind it where that is not gpu3 and h1.gpu3; the id of a
- * relay. */
+/* Adds "GPU 3", "GPU 3 of h1", with the id behind it where that is not gpu3 and h1.gpu3; the id of
+ * a relay. */
 void copse_node_words(const struct copse_topology *topology, const struct copse_places *hosts,
                       int node, struct copse_text *text);
 
-/* "cpu@0 -> cpu@1 (link between sockets, 16 GB/s)"; NULL when memory ran out. */
+/* Returns "cpu@0 -> cpu@1 (link between sockets, 16 GB/s)"; NULL when memory ran out. */
 const char *copse_link_words(const struct copse_topology *topology, int link,
                              struct copse_arena *arena);
 
-/* "NIC" or, for many, "NICs": what a link from src to dst is called. */
+/* Returns what a link from src to dst is called: "NIC" or, for many, "NICs". */
 const char *copse_link_kind(const struct copse_topology *topology, int link, bool many);
 
 /*
- * The links that leave the set `cut` [n_cut] of nodes (with `reduces`, that enter it), said of the
- * side with fewer ranks: "into host h0: 8 NICs of 50 GB/s (400 GB/s)". NULL when memory ran out.
+ * Describes the links that leave the set `cut` [n_cut] of nodes (with `reduces`, that enter it),
+ * as seen from the side with fewer ranks: "into host h0: 8 NICs of 50 GB/s (400 GB/s)". NULL when
+ * memory ran out.
  */
 const char *copse_cut_words(const struct copse_topology *topology, const int *cut, int n_cut,
                             bool reduces, struct copse_arena *arena);

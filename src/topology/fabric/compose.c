@@ -81,7 +81,8 @@ static copse_status check_size(const struct composer *c, long line, int64_t node
 
 /* ---- hosts ---------------------------------------------------------------------------- */
 
-/* Cables end in the net ports that an NCCL dump has behind each NIC; without those, in the NICs. */
+/* Returns the type of the nodes in which cables end: the net ports that an NCCL dump has behind
+ * each NIC; without those, the NICs. */
 static const char *port_type(const struct copse_topology *host) {
   for (int i = 0; i < host->n_nodes; i++)
     if (strcmp(host->nodes[i].type, "net") == 0) return "net";
@@ -100,8 +101,8 @@ static int count_ports(const struct copse_host_group *group) {
   return n;
 }
 
-/* A host without ports can't join; nor one whose "NIC" is in capitals, a relay as any unknown type.
- */
+/* Refuses a host without ports, which can't join; also one whose "NIC" is in capitals, a relay as
+ * any unknown type. */
 static copse_status refuse_host(const struct composer *c, const struct copse_host_group *group) {
   char likely[160] = "";
   for (int i = 0; i < group->host->n_nodes && !*likely; i++) {
@@ -275,7 +276,7 @@ static copse_status join_spines(const struct composer *c, const struct leaf *lea
   return COPSE_OK;
 }
 
-/* What may be turned round or miscounted. */
+/* Notes what may be turned round or miscounted. */
 static void note_leaves(const struct composer *c, int pods) {
   const struct copse_fabric *fabric = c->fabric;
   int last = c->n_hosts - (pods - 1) * fabric->leaf_hosts;
@@ -313,8 +314,8 @@ static copse_status add_clos(struct composer *c) {
 
 /* ---- dragonfly ------------------------------------------------------------------------ */
 
-/* A group's cables to the others leave from its routers in turn, the nearest group's first, so
- * that every router has the same number of them, or one more. */
+/* Chooses the router of a cable: a group's cables to the others leave from its routers in turn, the
+ * nearest group's first, so that every router has the same number of them, or one more. */
 static int cable_router(const struct copse_fabric *fabric, int groups, int from, int to, int i) {
   int64_t all = (int64_t)fabric->global_links * (groups - 1);
   int64_t which = (int64_t)((to - from + groups) % groups - 1) * fabric->global_links + i;
@@ -411,7 +412,7 @@ struct rows {
   int first, n;
 };
 
-/* "mlx5_10" comes behind "mlx5_9". */
+/* Compares names so that "mlx5_10" comes behind "mlx5_9". */
 static int natural_order(const char *a, const char *b) {
   while (*a && *b) {
     size_t m = strspn(a, "0123456789"), n = strspn(b, "0123456789");
@@ -466,7 +467,7 @@ static copse_status plug_row(struct composer *c, struct port *port, int row) {
   return plug(c, port, c->first_switch + end->sw);
 }
 
-/* "mlx5_0" of "net@mlx5_0". */
+/* Returns "mlx5_0" of "net@mlx5_0". */
 static const char *device_of(const struct port *port) {
   const char *at = strrchr(port->id, '@');
   return at ? at + 1 : port->id;
@@ -507,9 +508,9 @@ static copse_status plug_hosts(struct composer *c) {
 
 /* ---- cables between switches -------------------------------------------------------------- */
 
-/* A tree without speeds: what is plugged in below a switch, by the whole file (a job's hosts
- * may be few of them), divided by the oversubscription, goes up. Switches whose children are
- * all done come next; the file's cables make a forest, so that every one comes. */
+/* Computes the speeds of a tree without any: what is plugged in below a switch, by the whole file
+ * (a job's hosts may be few of them), divided by the oversubscription, goes up. Switches whose
+ * children are all done come next; the file's cables make a forest, so that every one comes. */
 static copse_status size_tree(const struct composer *c, struct copse_q *up) {
   const struct copse_fabric_map *map = c->map;
   const struct copse_fabric *fabric = c->fabric;

@@ -70,12 +70,13 @@ copse_status copse_compose(struct copse_topology_builder *builder, const char *f
 /* ---- a torus: the last dimension runs fastest -------------------------------------------- */
 
 /*
- * The neighbour one step up in dimension d, so that every link is named by one of its ends; -1 in
- * a dimension of one. In a dimension of two the steps up and down are two links beside each other.
+ * Returns the neighbour one step up in dimension d, so that every link is named by one of its
+ * ends; -1 in a dimension of one. In a dimension of two the steps up and down are two links beside
+ * each other.
  */
 int copse_torus_next(const int *dims, int n_dims, int at, int d);
 
-/* "0_3_1". */
+/* Prints a node's coordinates, such as "0_3_1". */
 void copse_torus_coordinates(const int *dims, int n_dims, int at, char *text, size_t size);
 
 /* ---- a fabric as a file of another tool has it: ibnetdiscover, Slurm ------------------------ */
@@ -117,12 +118,12 @@ copse_status copse_fabric_map_add_cable(struct copse_fabric_map *map, struct cop
 void copse_fabric_map_free(struct copse_fabric_map *map);
 void copse_fabric_map_sort(struct copse_fabric_map *map);
 
-/* The output of `ibnetdiscover`. Speeds are per cable, data rates: 4xHDR is 25 GB/s. */
+/* Reads the output of `ibnetdiscover`. Speeds are per cable, data rates: 4xHDR is 25 GB/s. */
 copse_status copse_read_ibnetdiscover(const char *file, const char *data, size_t size,
                                       struct copse_fabric_map *map,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* Slurm's topology.conf of the tree plugin; it has no speeds to go by. */
+/* Reads Slurm's topology.conf of the tree plugin; it has no speeds to go by. */
 copse_status copse_read_slurm(const char *file, const char *data, size_t size,
                               const struct copse_notes *notes, struct copse_fabric_map *map,
                               struct copse_err *err) COPSE_CHECKED;

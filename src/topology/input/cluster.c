@@ -291,8 +291,8 @@ static copse_status read_path(struct reader *r, const cJSON *object, const char 
   return copse_arena_text(&r->arena, path, out, r->err);
 }
 
-/* What came of reading the file that `key` names: where it can't be read, the error says first who
- * names it; other errors have their place in that file. */
+/* Passes on what came of reading the file that `key` names: where it can't be read, the error says
+ * first who names it; other errors have their place in that file. */
 static copse_status check_read(const struct reader *r, const cJSON *object, const char *key,
                                copse_status status, const struct copse_err *why) {
   long line = copse_json_line(copse_json_get(object, key), object);
@@ -467,7 +467,7 @@ static copse_status read_list(struct reader *r, const char *list, long line, str
                         r->err);
 }
 
-/* "names": a Slurm host list. As many as hosts; without "count" they say how many. */
+/* Reads "names", a Slurm host list: as many as hosts; without "count" they say how many. */
 static copse_status read_names(struct reader *r, const cJSON *item, const char *count_key,
                                struct copse_host_group *group) {
   const char *list = NULL;
@@ -511,7 +511,8 @@ static bool same_options(const struct copse_topology_options *a,
   return same_gpu && a->links == b->links && copse_q_eq(a->nvlink_switch, b->nvlink_switch);
 }
 
-/* A host's file lies beside the document, or is one of the catalogue where it is a bare name. */
+/* Finds a host's file, which lies beside the document, or is one of the catalogue where it is a
+ * bare name. */
 static copse_status read_host_path(struct reader *r, const cJSON *item, const char **out) {
   COPSE_AT_END(copse_free_at) char *entry = NULL;
   COPSE_DO(read_path(r, item, "host", out));
@@ -541,7 +542,7 @@ static copse_status load_host(struct reader *r, const cJSON *item,
   return COPSE_OK;
 }
 
-/* `item` is the root for equal hosts, else an entry of "hosts". */
+/* Reads hosts that are alike; `item` is the root for equal hosts, else an entry of "hosts". */
 static copse_status read_group(struct reader *r, const cJSON *item, const cJSON *parent,
                                const char *count_key) {
   struct copse_topology_options options = *r->in->options;

@@ -43,7 +43,7 @@ struct reader {
 
 #define refuse(r, ...) copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->file, (r)->line, __VA_ARGS__)
 
-/* GB/s of one lane after its coding: SDR to QDR 8b/10b, from FDR on 64b/66b. */
+/* Looks up the GB/s of one lane after its coding: SDR to QDR 8b/10b, from FDR on 64b/66b. */
 static bool lane_rate(const char *name, struct copse_q *out) {
   static const struct {
     const char *name;
@@ -99,7 +99,8 @@ static copse_status intern(struct reader *r, const char *guid, const char *about
   return COPSE_OK;
 }
 
-/* Switch, Ca and Rt begin a section; routers lead out of the fabric and are left out. */
+/* Reads the line of a Switch, Ca or Rt, which begins a section; routers lead out of the fabric and
+ * are left out. */
 static copse_status read_section(struct reader *r, char *line) {
   char *p = line, *guid = next_quoted(&p);
   if (!guid || (strncmp(guid, "S-", 2) != 0 && strncmp(guid, "H-", 2) != 0)) {
@@ -116,7 +117,8 @@ static bool read_port(const char *p, int *port) {
   return good && v < 1 << 16;
 }
 
-/* On an adapter's line the lid comes first, and the quoted text names the switch. */
+/* Reads a port's line. On an adapter's line the lid comes first, and the quoted text names the
+ * switch. */
 static copse_status read_cable(struct reader *r, char *line) {
   struct cable cable = {.a = r->current, .line = r->line};
   char *p = line, *guid = next_quoted(&p);
@@ -155,7 +157,8 @@ static copse_status read_lines(struct reader *r, struct copse_lines *lines) {
 COPSE_ORDER(compare_cables, struct cable,
             COPSE_UP(a) ?: COPSE_UP(a_port) ?: COPSE_UP(b) ?: COPSE_UP(b_port))
 
-/* "MF0;leaf1:MQM8700/U1" is called so if no switch before it was; else by its guid. */
+/* Adds the switches: one is called by its text, "MF0;leaf1:MQM8700/U1", if no switch before it was;
+ * else by its guid. */
 static copse_status add_switches(struct reader *r) {
   COPSE_AT_END(copse_index_map_free) struct copse_index_map names = {0};
   for (int i = 0; i < r->n_elements; i++) {
@@ -175,7 +178,7 @@ static copse_status add_switches(struct reader *r) {
   return COPSE_OK;
 }
 
-/* "node01 mlx5_0": the host, and its device. */
+/* Adds an adapter's port; its text "node01 mlx5_0" is the host, and its device. */
 static copse_status add_port(struct reader *r, const struct element *adapter, int sw,
                              const struct cable *cable) {
   struct copse_fabric_map *map = r->map;

@@ -91,7 +91,7 @@ static copse_status check_way_back(struct reader *r, const cJSON *item, long lin
   return copse_index_map_add(&r->unstated, copse_key_pair(src, dst), (int)line, r->err);
 }
 
-/* The link's bandwidth may be marked as a guess of the reader that wrote the file. */
+/* Reads the mark that a link's bandwidth is a guess of the reader that wrote the file. */
 static copse_status read_guess(struct reader *r, const cJSON *item, int src, int dst, bool duplex) {
   const char *name = NULL;
   if (!copse_json_get(item, "guess")) return COPSE_OK;
@@ -220,7 +220,7 @@ static copse_status read_topology(const struct copse_json *json,
   return COPSE_OK;
 }
 
-/* {"format": "copse-synthetic/1", "synthetic": "ring:8@50"}: a synthetic line with a name. */
+/* Reads {"format": "copse-synthetic/1", "synthetic": "ring:8@50"}: a synthetic line with a name. */
 static copse_status read_synthetic(const struct copse_json *json,
                                    struct copse_topology_builder *builder,
                                    const struct copse_notes *notes, struct copse_err *err) {
@@ -352,7 +352,7 @@ static int equal_reverse(const struct copse_topology *topology, int i) {
   return equal ? reverse : -1;
 }
 
-/* A duplex link stands where the first of its directions does. */
+/* Adds the links; a duplex link stands where the first of its directions does. */
 static void add_links(struct copse_text *text, const struct copse_topology *topology) {
   bool first = true;
   for (int i = 0; i < topology->n_links; i++) {
@@ -372,7 +372,7 @@ static bool is_back(const struct copse_stated_route *a, const struct copse_state
   return true;
 }
 
-/* One with its way back stands where the first of both does. */
+/* Adds the routes; one with its way back stands where the first of both does. */
 static void add_routes(struct copse_text *text, const struct copse_topology *t) {
   const char *before = "],\n \"routes\": [\n";
   for (int r = 0; r < t->n_routes; r++) {

@@ -19,7 +19,7 @@
 static const char *const endings[] = {".json", ".xml", ".txt"};
 #define N_ENDINGS (sizeof endings / sizeof *endings)
 
-/* What may be a name of the catalogue. */
+/* Whether the text may be a name of the catalogue. */
 static bool is_bare_name(const char *path) {
   return path[0] && path[0] != '.' && strcmp(path, "-") != 0 && !strchr(path, '/');
 }
@@ -50,7 +50,7 @@ copse_status copse_catalogue_find(const char *path, const char *const *folders, 
   return *out ? COPSE_OK : copse_fail_nomem(err);
 }
 
-/* Neither a file nor a name of the catalogue. */
+/* Refuses what is neither a file nor a name of the catalogue. */
 static copse_status refuse_name(const char *name, const char *const *folders,
                                 struct copse_err *err) {
   struct copse_catalogue catalogue;
@@ -273,7 +273,7 @@ static copse_status note_speeds(const struct copse_input *in, const struct copse
   return COPSE_OK;
 }
 
-/* Types that differ from those that commands know by capital letters alone. */
+/* Notes types that differ from those that commands know by capital letters alone. */
 static void note_types(const struct copse_input *in, const struct copse_topology *t) {
   static const char *const known[] = {"gpu", "nvswitch", "pcie", "cpu", "nic", "net", "switch"};
   for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
@@ -293,7 +293,8 @@ static void note_types(const struct copse_input *in, const struct copse_topology
   }
 }
 
-/* Of what people write; what machines print is as it is. The hosts of a cluster are in it. */
+/* Notes likely mistakes in what people write; what machines print is as it is. Once for a cluster,
+ * whose hosts are in it. */
 static copse_status note_mistakes(const struct copse_input *in, const struct copse_topology *t,
                                   struct copse_err *err) {
   if (in->depth > 0 || !in->options->notes) return COPSE_OK;

@@ -146,7 +146,8 @@ static bool parse_word(const char *word, struct cell *out) {
   return out->links > 0 && out->links <= 64;
 }
 
-/* The header begins with GPU0 and goes on with a device's name (numbered) or its end. */
+/* Whether the line is the header: it begins with GPU0 and goes on with a device's name (numbered)
+ * or its end. */
 static bool is_header(char **words, int n) {
   struct cell cell;
   if (n < 1 || copse_numbered(words[0], "GPU") < 0) return false;
@@ -176,7 +177,7 @@ copse_status copse_find_nvidia_smi(const struct copse_input *in, bool *found,
   return COPSE_OK;
 }
 
-/* "gpu0"; of a NIC "nic@mlx5_0", or "nic0" until a legend says its name. */
+/* Names a device: "gpu0"; a NIC "nic@mlx5_0", or "nic0" until a legend says its name. */
 static copse_status name_device(struct reader *r, int i, const char *word) {
   struct device *device = &r->matrix.devices[i];
   bool numbered = copse_numbered(word, "NIC") >= 0;
@@ -241,7 +242,7 @@ static copse_status read_row(struct reader *r, int row, int n_words) {
   return m->devices[row].gpu ? read_affinity(r, row, n_words) : COPSE_OK;
 }
 
-/* "NIC0: mlx5_0" below the matrix. */
+/* Reads "NIC0: mlx5_0" below the matrix. */
 static copse_status read_legend(struct reader *r, int n_words) {
   if (n_words != 2 || strncmp(r->words[0], "NIC", 3) != 0) return COPSE_OK;
   size_t n = strlen(r->words[0]);
@@ -273,7 +274,7 @@ static copse_status read_rows(struct reader *r) {
   return COPSE_OK;
 }
 
-/* Both halves must agree; where a NIC's row is missing, its column stands for it. */
+/* Checks that both halves agree; where a NIC's row is missing, its column stands for it. */
 static copse_status check_halves(struct reader *r) {
   struct matrix *m = &r->matrix;
   for (int i = 0; i < m->n; i++)
@@ -327,7 +328,8 @@ static copse_status read_matrix(struct reader *r) {
  * (ROCm/rocm-systems issue 5763). The bandwidth table says where cables are, if it is there
  * ("0-0": not connected; in MB/s, of one link and of all), else the weight does: 15 for each hop.
  */
-/* "=== Link Type between two GPUs ===" begins a table; any other such line ends one. */
+/* Reads a title: "=== Link Type between two GPUs ===" begins a table; any other such line ends one.
+ */
 static bool read_title(struct reader *r, const char *line) {
   if (!strstr(line, "====")) return false;
   r->table = strstr(line, "Weight between")      ? TABLE_WEIGHT
@@ -338,7 +340,7 @@ static bool read_title(struct reader *r, const char *line) {
   return true;
 }
 
-/* The first header says how many GPUs there are. */
+/* Reads a table's header; the first one says how many GPUs there are. */
 static copse_status read_table_header(struct reader *r, int n_words) {
   if (n_words > MAX_DEVICES) return refuse(r, "more than 1024 GPUs, which no host has");
   if (r->matrix.n > 0 && n_words != r->matrix.n)
@@ -356,7 +358,7 @@ static copse_status read_table_header(struct reader *r, int n_words) {
   return COPSE_OK;
 }
 
-/* "50000-200000" or "N/A". */
+/* Parses "50000-200000" or "N/A". */
 static bool parse_range(const char *word, struct cell *to) {
   if (strcmp(word, "N/A") == 0) return true;
   return copse_text_number(&word, 18, &to->least) && *word++ == '-' &&
@@ -393,7 +395,7 @@ static copse_status read_table_row(struct reader *r, int row, int n_words) {
   return COPSE_OK;
 }
 
-/* "GPU[0]  : (Topology) Numa Node: 0" */
+/* Reads "GPU[0]  : (Topology) Numa Node: 0". */
 static copse_status read_numa(struct reader *r, const char *line) {
   const char *at = strstr(line, "Numa Node: ");
   if (strncmp(line, "GPU[", 4) != 0 || !at) return COPSE_OK;
@@ -442,7 +444,7 @@ static int links_of(const struct reader *r, const struct cell *pair, int direct)
   return pair->least > 0 ? (int)(pair->most / pair->least) : 0;
 }
 
-/* The bandwidth table counts, unless the user knows better. */
+/* Whether the bandwidth table counts: unless the user says better. */
 static bool has_own_links(const struct reader *r) {
   return r->seen[TABLE_BANDWIDTH] && !r->in->options->gpu && !r->in->options->profile;
 }
@@ -466,7 +468,8 @@ static copse_status fill_cells(struct reader *r) {
   return COPSE_OK;
 }
 
-/* Eight that are all joined are an MI300X's box; others are commonest with MI250. */
+/* Guesses the class: eight that are all joined are an MI300X's box; others are commonest with
+ * MI250. */
 static const char *guess_amd(const struct matrix *m) {
   int sum, pair;
   count_links(m, &sum, &pair);
@@ -503,8 +506,8 @@ static void classify(struct build *b) {
 }
 
 /*
- * Equal affinity puts devices at one CPU where NVLink hides what lies between them; but not what
- * others show to be apart: virtual machines give all their GPUs the same affinity.
+ * Unites devices of equal affinity at one CPU where NVLink hides what lies between them; but not
+ * what others show to be apart: virtual machines give all their GPUs the same affinity.
  */
 static copse_status unite_by_affinity(struct build *b) {
   const struct matrix *m = b->m;
@@ -629,7 +632,8 @@ static copse_status bandwidth_of(struct build *b, const struct cell *at, struct 
   return copse_q_mul(b->rates->link, (struct copse_q){at->links, 1}, out, b->err);
 }
 
-/* A matrix shows a switch as links between every two GPUs, more than a GPU has. */
+/* Adds the GPUs that NVLink joins. A matrix shows a switch as links between every two GPUs, more
+ * than a GPU has. */
 static copse_status add_hive(struct build *b, int hive, int *n_switches) {
   const struct matrix *m = b->m;
   const struct cell *widest;

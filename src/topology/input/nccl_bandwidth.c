@@ -63,7 +63,7 @@ static int64_t lane_rate(const char *link_speed) {
   return 60;
 }
 
-/* NCCL's own table: it looks for these at the beginning of the text. */
+/* Looks up NCCL's own table: it looks for these at the beginning of the text. */
 static int64_t lane_rate_as_nccl(const char *link_speed) {
   static const struct {
     const char *text;
@@ -98,8 +98,9 @@ static bool starts_with(const char *text, const char *start) {
   return text && strncmp(text, start, strlen(start)) == 0;
 }
 
-/* Sapphire Rapids and later have values of their own from 2.26 on, Granite Rapids and Sierra Forest
- * (0xad to 0xaf) that of Emerald Rapids (0xcf) from 2.31 on. */
+/* Returns the GB/s between Intel's sockets. Sapphire Rapids and later have values of their own from
+ * 2.26 on, Granite Rapids and Sierra Forest (0xad to 0xaf) that of Emerald Rapids (0xcf) from 2.31
+ * on. */
 static int64_t intel(const struct copse_nccl_cpu *cpu, int version) {
   int64_t model = cpu->family == 6 ? cpu->model : -1;
   bool granite = model >= 0xad && model <= 0xaf;
@@ -108,8 +109,9 @@ static int64_t intel(const struct copse_nccl_cpu *cpu, int version) {
   return model >= 0x8f ? 22 : model >= 0x55 ? 10 : 6;
 }
 
-/* All alike up to 2.30, whose `familyid` is base + (extended << 4): 175 for family 25, Zen 3 and 4
- * (Milan, Genoa), 191 for 26, Zen 5 (Turin). From 2.31 on it may be either. */
+/* Returns the GB/s between AMD's sockets: all alike up to 2.30, whose `familyid` is base +
+ * (extended << 4): 175 for family 25, Zen 3 and 4 (Milan, Genoa), 191 for 26, Zen 5 (Turin). From
+ * 2.31 on it may be either. */
 static struct copse_q amd(const struct copse_nccl_cpu *cpu, int version) {
   bool zen3 = cpu->family == 175 || cpu->family == 25;
   bool zen5 = cpu->family == 191 || cpu->family == 26;
@@ -155,14 +157,15 @@ static const struct row {
     {"mi325x", "gfx942", 0, 7, 48, 16},
 };
 
-/* "p100, v100, ..." */
+/* Lists the classes of a vendor, "p100, v100, ...". */
 static const char *gpu_class_names(bool amd) {
   return amd ? "mi50, mi100, mi210, mi250, mi300x, mi325x"
              : "p100, v100, t4, a100, a800, a30, a40, a6000, a10, l40, l4, h100, h200, h800, h20, "
                "gh200, b200, b300, gb200";
 }
 
-/* "NVIDIA A100-SXM4-80GB" names a100: the word begins where no letter or digit stands before. */
+/* Whether the text names a class: "NVIDIA A100-SXM4-80GB" names a100, as the word begins where no
+ * letter or digit stands before. */
 static bool names(const char *text, const char *name) {
   size_t n = strlen(name);
   for (const char *p = text; *p; p++) {
@@ -196,8 +199,8 @@ static void note_rates(const char *file, const struct copse_topology_options *op
              options->gpu ? "" : " (--gpu names the class, --profile gives measured numbers)");
 }
 
-/* A class that was named or a number that was given is no guess; which CPUs there are is not said.
- */
+/* Marks the rates that are guesses. A class that was named or a number that was given is none;
+ * which CPUs there are is not said. */
 static void set_guesses(const struct copse_topology_options *options, bool own_links,
                         struct copse_matrix_rates *out) {
   const struct copse_q none = COPSE_Q_ZERO;

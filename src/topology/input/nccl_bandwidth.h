@@ -15,16 +15,18 @@
 
 /* 2.30.7, whose constants count where no version is named. */
 #define COPSE_NCCL_USUAL 23007
-/* The version that the options name (22705 is 2.27.5), else the usual one. */
+/* Returns the version that the options name (22705 is 2.27.5), else the usual one. */
 int copse_nccl_version(const struct copse_topology_options *options);
 
-/* One NVLink of a GPU of this compute capability (80: sm_80). */
+/* Returns the GB/s of one NVLink of a GPU of this compute capability (80: sm_80). */
 struct copse_q copse_nccl_nvlink(int64_t sm, int version);
 
-/* One xGMI link by gcn: "906", "910", "gfx90a", "gfx942:sramecc+"; NULL like an unknown one. */
+/* Returns the GB/s of one xGMI link by gcn: "906", "910", "gfx90a", "gfx942:sramecc+"; NULL like an
+ * unknown one. */
 struct copse_q copse_nccl_xgmi(const char *gcn);
 
-/* A PCIe link: `width` lanes (0 means 16) of link_speed "16.0 GT/s PCIe" (NULL: unknown). */
+/* Computes the GB/s of a PCIe link: `width` lanes (0 means 16) of link_speed "16.0 GT/s PCIe"
+ * (NULL: unknown). */
 copse_status copse_nccl_pci(int64_t width, const char *link_speed, struct copse_q *out,
                             struct copse_err *err) COPSE_CHECKED;
 
@@ -34,7 +36,7 @@ bool copse_nccl_reads_slower(const char *link_speed);
 /* Whether this is the speed of a generation; else Gen3 is assumed. */
 bool copse_nccl_knows_speed(const char *link_speed);
 
-/* A network port of `mbps` Mb/s; 0 and less (unknown) mean 10000. */
+/* Computes the GB/s of a network port of `mbps` Mb/s; 0 and less (unknown) mean 10000. */
 copse_status copse_nccl_net(int64_t mbps, struct copse_q *out, struct copse_err *err) COPSE_CHECKED;
 
 /* Attributes of a <cpu>; texts may be NULL, numbers are -1 where unknown. */
@@ -43,7 +45,7 @@ struct copse_nccl_cpu {
   int64_t family, model;
 };
 
-/* From this CPU (NUMA node) to another of its host. */
+/* Returns the GB/s from this CPU (NUMA node) to another of its host. */
 struct copse_q copse_nccl_inter_cpu(const struct copse_nccl_cpu *cpu, int version);
 
 /* Between a NIC without a PCI device and its CPU: more than any link has. */
@@ -57,9 +59,9 @@ struct copse_matrix_rates {
 };
 
 /*
- * The class that the options name, else `guess`; over it the profile. Refuses an unknown
- * name and one of the other vendor. Notes what no file or option has said; own_links: the
- * file says what its links carry.
+ * Finds the rates of the class that the options name, else of `guess`; over it the profile.
+ * Refuses an unknown name and one of the other vendor. Notes what no file or option has said;
+ * own_links: the file says what its links carry.
  */
 copse_status copse_matrix_rates(const char *file, const struct copse_topology_options *options,
                                 bool amd, bool own_links, const char *guess,

@@ -430,7 +430,7 @@ static bool same_thread(const struct line *a, const struct line *b) {
   return (size_t)(b->who.end - b->who.at) == n && memcmp(a->who.at, b->who.at, n) == 0;
 }
 
-/* "370.8", up to one of `ends`: GB/s above 0. */
+/* Reads "370.8", up to one of `ends`: GB/s above 0. */
 static bool read_rate(struct copse_scan *s, const char *ends, struct copse_q *out) {
   struct copse_scan piece = *s;
   while (s->at < s->end && !strchr(ends, *s->at)) s->at++;
@@ -438,7 +438,7 @@ static bool read_rate(struct copse_scan *s, const char *ends, struct copse_q *ou
   return copse_scan_decimal(&piece, out) && out->num > 0;
 }
 
-/* "GPU/0-12000", of one system "GPU/12000". */
+/* Reads "GPU/0-12000", of one system "GPU/12000". */
 static bool read_name(struct copse_scan *s, struct entry *e) {
   static const struct {
     const char *name;
@@ -458,7 +458,7 @@ static bool read_name(struct copse_scan *s, struct entry *e) {
   return false;
 }
 
-/* "+ NVL[370.8] - NVS/0-0 (..)" or "CPU/0-0 (..)"; false: another line. */
+/* Reads "+ NVL[370.8] - NVS/0-0 (..)" or "CPU/0-0 (..)"; false: another line. */
 static bool read_entry(const struct copse_scan *text, struct entry *e, int *plus) {
   static const char *const words[N_WORDS] = {"LOC[", "NVL[", "C2C[", "PCI[", "SYS[", "NET["};
   struct copse_scan s = *text;
@@ -563,7 +563,7 @@ static int by_bus(const void *a, const void *b) {
   return COPSE_COMPARE(x->system, y->system) ?: COPSE_COMPARE(x->id, y->id);
 }
 
-/* GPUs first, in order of their bus ids, as NVML numbers them. */
+/* Makes the GPUs first, in order of their bus ids, as NVML numbers them. */
 static copse_status make_gpus(struct tree *t) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct entry **gpus;
@@ -583,7 +583,8 @@ static copse_status make_gpus(struct tree *t) {
   return COPSE_OK;
 }
 
-/* From 2.30 on a GPU stands under its device, whose links are its own, and which others name. */
+/* Merges GPUs with their devices: from 2.30 on a GPU stands under its device, whose links are its
+ * own, and which others name. */
 static void merge_devices(struct tree *t) {
   for (int i = 0; i < t->n; i++) {
     const struct entry *gpu = &t->entries[i];
@@ -600,7 +601,7 @@ static void merge_devices(struct tree *t) {
 
 /* ---- links ----------------------------------------------------------------------------------- */
 
-/* PCIe, ports and NVSwitches stand once, others at each of their ends. */
+/* Makes an entry's link. PCIe, ports and NVSwitches stand once, others at each of their ends. */
 static copse_status make_link(struct tree *t, const struct entry *e) {
   static const enum copse_nccl_link_kind kinds[N_WORDS] = {[NVL] = COPSE_NCCL_NVLINK,
                                                            [C2C] = COPSE_NCCL_PCI,

@@ -72,13 +72,13 @@ void copse_nccl_graph_free(struct copse_nccl_graph *graph);
 copse_status copse_nccl_add_node(struct copse_nccl_graph *graph, enum copse_nccl_node_kind kind,
                                  int host, const char *id, long line, int *index,
                                  struct copse_err *err) COPSE_CHECKED;
-/* "gpu", "pcie": the type of such a node in a topology. */
+/* Returns the type of such a node in a topology: "gpu", "pcie". */
 const char *copse_nccl_type_name(enum copse_nccl_node_kind kind);
 
 copse_status copse_nccl_add_link(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,
                                  int src, int dst, struct copse_q bandwidth, long line,
                                  struct copse_err *err) COPSE_CHECKED;
-/* The same in both directions. */
+/* Adds the same in both directions. */
 copse_status copse_nccl_add_duplex(struct copse_nccl_graph *graph, enum copse_nccl_link_kind kind,
                                    int a, int b, struct copse_q bandwidth, long line,
                                    struct copse_err *err) COPSE_CHECKED;

@@ -83,8 +83,8 @@ struct place {
   copse_fail_at((r)->err, COPSE_BAD_INPUT, (r)->xml->file, copse_xml_line(element), __VA_ARGS__)
 
 /*
- * An element that isn't read here. One that is known, only elsewhere, is misplaced: to pass
- * over a whole GPU in silence would give a wrong answer.
+ * Passes over an element that isn't read here. One that is known, only elsewhere, is misplaced: to
+ * pass over a whole GPU in silence would give a wrong answer.
  */
 static copse_status pass_over(struct reader *r, const xmlNode *element) {
   static const char *const known[] = {"system", "cpu", "pci",    "gpu", "nic",
@@ -132,7 +132,7 @@ static copse_status read_bus_id(struct reader *r, const xmlNode *pci, const char
 
 /* ---- nodes -------------------------------------------------------------------------- */
 
-/* The id is the type, and "@name" where there is a name. */
+/* Adds a node whose id is the type, and "@name" where there is a name. */
 static copse_status add_node(struct reader *r, const xmlNode *element,
                              enum copse_nccl_node_kind kind, int host, const char *name,
                              int *index) {
@@ -285,7 +285,8 @@ static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode
 
 static copse_status read_pci(struct reader *r, const xmlNode *pci, const struct place *at);
 
-/* Some real dumps give the bridges below a switch all the same bus id: each is one. */
+/* Reads a bridge. Some real dumps give the bridges below a switch all the same bus id: each is one.
+ */
 static copse_status read_bridge(struct reader *r, const xmlNode *pci, const struct place *at) {
   struct place below = *at;
   const char *text = NULL;
@@ -303,7 +304,8 @@ static bool has_class(const xmlNode *pci, const char *start) {
   return text && strncasecmp(text, start, strlen(start)) == 0;
 }
 
-/* Contents count before the class: an MI300X is not of the class that other GPUs have. */
+/* Reads a <pci>. Contents count before the class: an MI300X is not of the class that other GPUs
+ * have. */
 static copse_status read_pci(struct reader *r, const xmlNode *pci, const struct place *at) {
   const xmlNode *gpu = copse_xml_child(pci, "gpu");
   const xmlNode *nic = copse_xml_child(pci, "nic");
@@ -405,7 +407,7 @@ static copse_status read_cpu(struct reader *r, const xmlNode *element) {
   return COPSE_OK;
 }
 
-/* Where NCCL makes something else of a host's CPUs, in all versions or in some. */
+/* Notes where NCCL makes something else of a host's CPUs, in all versions or in some. */
 static void note_sockets(struct reader *r, const struct cpu_element *cpu, struct copse_q here) {
   struct copse_q old = copse_nccl_inter_cpu(&cpu->model, COPSE_NCCL_USUAL);
   struct copse_q new = copse_nccl_inter_cpu(&cpu->model, 23100);
@@ -526,7 +528,8 @@ static copse_status read_nvlink(struct reader *r, const xmlNode *element,
   return add_duplex(r, element, COPSE_NCCL_NVLINK, gpu->node, to, bandwidth);
 }
 
-/* Counted with PCIe: it leads to the CPU, and NVLink alone says whether GPUs are joined. */
+/* Reads a <c2c>, counted with PCIe: it leads to the CPU, and NVLink alone says whether GPUs are
+ * joined. */
 static copse_status read_c2c(struct reader *r, const xmlNode *element,
                              const struct gpu_element *gpu) {
   const struct copse_xml_int count_attribute = {"count", 0, 1, 1 << 20};
@@ -605,14 +608,16 @@ static copse_status check_root(const struct reader *r, const xmlNode *root) {
   return COPSE_OK;
 }
 
-/* Recursion is bounded by libxml2's limit on nesting (256). */
+/* Whether a GPU or NIC stands within the element. Recursion is bounded by libxml2's limit on
+ * nesting (256). */
 static bool names_devices(const xmlNode *element) {
   for (const xmlNode *e = copse_xml_first(element); e; e = copse_xml_next(e))
     if (copse_xml_is(e, "gpu") || copse_xml_is(e, "nic") || names_devices(e)) return true;
   return false;
 }
 
-/* A file may say what it is in a comment before its root: "description: ..", "source: ..". */
+/* Reads what a file says of itself in a comment before its root: "description: ..", "source: ..".
+ */
 static copse_status read_remark(struct reader *r, const char *key, const char **out) {
   size_t n = 0;
   const char *text = copse_xml_remark(r->xml, key, &n);

@@ -38,7 +38,7 @@ bool copse_nvbandwidth_is(const char *data, size_t size) {
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-/* "(00000000:1B:00)" becomes "0000:1b:00", as topologies have it. */
+/* Reads "(00000000:1B:00)" as "0000:1b:00", as topologies have it. */
 static copse_status read_bus(struct copse_nvbandwidth *out, struct copse_scan s, const char **bus,
                              struct copse_err *err) {
   uint64_t domain, number, device;
@@ -62,7 +62,7 @@ static copse_status need_device(struct copse_nvbandwidth *out, int index, struct
   return COPSE_OK;
 }
 
-/* "0: NVIDIA H100 80GB HBM3 (00000000:1b:00)" */
+/* Reads "0: NVIDIA H100 80GB HBM3 (00000000:1b:00)". */
 static copse_status read_device(struct copse_nvbandwidth *out, struct copse_scan s,
                                 struct copse_err *err) {
   struct copse_nvbandwidth_device device = {"", ""};
@@ -128,7 +128,7 @@ static copse_status add_column(struct matrix *m, int column, struct copse_err *e
   return COPSE_PUSH(m->columns, m->n_columns, m->column_capacity, err, column);
 }
 
-/* One row's cells: all columns', or the row isn't one. */
+/* Adds one row's cells: all columns', or the row isn't one. */
 static copse_status add_row(struct matrix *m, int row, struct copse_scan s, bool *good,
                             struct copse_err *err) {
   struct copse_scan word;
@@ -151,7 +151,7 @@ static copse_status add_row(struct matrix *m, int row, struct copse_scan s, bool
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* The line of column numbers; a matrix without it can't be read. */
+/* Reads the line of column numbers; a matrix without it can't be read. */
 static copse_status open_matrix(struct matrix *m, struct copse_scan s, struct copse_err *err) {
   int column;
   m->n_columns = m->n_rows = 0;
@@ -163,7 +163,7 @@ static copse_status open_matrix(struct matrix *m, struct copse_scan s, struct co
   return COPSE_OK;
 }
 
-/* "SUM NAME 123.4", "&&&& PERF NAME 123.4 +GB/s" */
+/* Whether the line is "SUM NAME 123.4" or "&&&& PERF NAME 123.4 +GB/s". */
 static bool is_sum(struct copse_scan s, struct copse_scan *name) {
   return (copse_scan_literal(&s, "SUM ") || copse_scan_literal(&s, "&&&& PERF ")) &&
          copse_scan_word(&s, name);
@@ -256,8 +256,8 @@ static copse_status read_json_row(struct matrix *m, const cJSON *row, bool *good
   return add_row(m, m->n_rows, s, good, err);
 }
 
-/* The three matrices of a bidirectional test stand in one, below each other: they are parted, and
- * named as in the text. */
+/* Keeps a test's matrices. The three of a bidirectional test stand in one, below each other: they
+ * are parted, and named as in the text. */
 static copse_status keep_json(struct copse_nvbandwidth *out, struct matrix *m, const char *name,
                               struct copse_err *err) {
   static const char *const parts[] = {"1", "2", "_total"};
@@ -558,7 +558,7 @@ static struct copse_q less(struct copse_q a, struct copse_q b) {
   return copse_q_cmp(a, b) < 0 ? a : b;
 }
 
-/* "h1.gpu@0000:1b:00.0" by its bus id, "h1.gpu3" by its number. */
+/* Finds the device of a node: "h1.gpu@0000:1b:00.0" by its bus id, "h1.gpu3" by its number. */
 static int find_device(const struct copse_nvbandwidth *report, const struct copse_node *node) {
   const char *id = node->id + copse_host_prefix(node->id, NULL), *at = strchr(id, '@');
   int number = copse_numbered(id, "gpu");

@@ -46,22 +46,23 @@ enum copse_cost {
   COPSE_N_COSTS
 };
 
-/* The caller frees *out. COPSE_BAD_INPUT with file and line, COPSE_IO, COPSE_NOMEM. */
+/* Reads a profile; the caller frees *out. COPSE_BAD_INPUT with file and line, COPSE_IO,
+ * COPSE_NOMEM. */
 copse_status copse_profile_load(const char *path, struct copse_profile **out,
                                 struct copse_err *err) COPSE_CHECKED;
 copse_status copse_profile_parse(const char *label, const char *data, size_t size,
                                  struct copse_profile **out, struct copse_err *err) COPSE_CHECKED;
 void copse_profile_free(struct copse_profile *profile);
-/* For COPSE_AT_END. */
+/* Frees at the end of a scope (COPSE_AT_END). */
 static inline void copse_profile_free_at(struct copse_profile **profile) {
   copse_profile_free(*profile);
 }
 
-/* The profile's number, or `nominal` where it has none. profile may be NULL. */
+/* Returns the profile's number, or `nominal` where it has none. profile may be NULL. */
 struct copse_q copse_profile_rate(const struct copse_profile *profile, enum copse_rate rate,
                                   struct copse_q nominal);
 
-/* The profile's cost, num < 0 where it has none. */
+/* Returns the profile's cost, num < 0 where it has none. */
 struct copse_q copse_profile_cost(const struct copse_profile *profile, enum copse_cost cost);
 
 /*
@@ -109,11 +110,11 @@ copse_status copse_nvbandwidth_parse(const char *label, const char *data, size_t
 void copse_nvbandwidth_free(struct copse_nvbandwidth *report);
 
 /*
- * GB/s from GPU i to GPU j, one pair at a time, at pairs[i * n_devices + j]; num < 0: not measured.
- * The best of the tests that copy one way between devices, of which "read" prints the copy from its
- * column to its row, "write" from row to column.
+ * Finds the GB/s from GPU i to GPU j, one pair at a time, at pairs[i * n_devices + j]; num < 0:
+ * not measured. Takes the best of the tests that copy one way between devices, of which "read"
+ * prints the copy from its column to its row, "write" from row to column.
  */
 void copse_nvbandwidth_pairs(const struct copse_nvbandwidth *report, struct copse_q *pairs);
-/* The same between the host and each GPU, in to_gpu[n_devices] and to_host[n_devices]. */
+/* Finds the same between the host and each GPU, in to_gpu[n_devices] and to_host[n_devices]. */
 void copse_nvbandwidth_hosts(const struct copse_nvbandwidth *report, struct copse_q *to_gpu,
                              struct copse_q *to_host);

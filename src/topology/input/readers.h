@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "topology/topology.h"
 
-/* "name", "description" and "source" of a document's root, where they are given. */
+/* Reads "name", "description" and "source" of a document's root, where they are given. */
 copse_status copse_read_about(const struct copse_json *json, struct copse_topology_builder *builder,
                               struct copse_err *err) COPSE_CHECKED;
 
@@ -25,24 +25,25 @@ void copse_note_unused_options(const struct copse_input *in, const char *what, u
 
 copse_status copse_read_topology_json(const struct copse_input *in, struct copse_topology **out,
                                       struct copse_err *err) COPSE_CHECKED;
-/* The part of it for cluster JSON, from the parsed document. */
+/* Reads the part of it for cluster JSON, from the parsed document. */
 copse_status copse_read_cluster(const struct copse_input *in, const struct copse_json *json,
                                 struct copse_topology_builder *builder,
                                 struct copse_err *err) COPSE_CHECKED;
 copse_status copse_read_nccl_xml(const struct copse_input *in, struct copse_topology **out,
                                  struct copse_err *err) COPSE_CHECKED;
-/* The tree that NCCL's debug log has, and whether a text has one. */
+/* Reads the tree that NCCL's debug log has; copse_is_nccl_tree says whether a text has one. */
 copse_status copse_read_nccl_tree(const struct copse_input *in, struct copse_topology **out,
                                   struct copse_err *err) COPSE_CHECKED;
 bool copse_is_nccl_tree(const struct copse_input *in);
-/* The text of `nvidia-smi topo -m`, or (`amd`) of `rocm-smi --showtopo`, of --shownodesbw with it.
- */
+/* Reads the text of `nvidia-smi topo -m`, or (`amd`) of `rocm-smi --showtopo`, of --shownodesbw
+ * with it. */
 copse_status copse_read_matrix(const struct copse_input *in, bool amd, struct copse_topology **out,
                                struct copse_err *err) COPSE_CHECKED;
 /* Whether a text has the first of them in it. */
 copse_status copse_find_nvidia_smi(const struct copse_input *in, bool *found,
                                    struct copse_err *err) COPSE_CHECKED;
-/* A synthetic line; `label` and line for messages. The name is the builder's own or `spec`. */
+/* Builds a synthetic line's topology; `label` and line are for messages. The name is the builder's
+ * own or `spec`. */
 copse_status copse_build_synthetic(struct copse_topology_builder *builder, const char *label,
                                    long line, const char *spec, const struct copse_notes *notes,
                                    struct copse_err *err) COPSE_CHECKED;

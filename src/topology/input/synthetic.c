@@ -86,7 +86,7 @@ static copse_status parse_count(const struct line *l, const char *text, int leas
   return refuse(l, text ? "a size that makes no sense" : "a size is missing", right);
 }
 
-/* "4x4x2"; *nodes gets the product. */
+/* Parses "4x4x2"; *nodes gets the product. */
 static copse_status parse_dims(const struct line *l, const char *text, int *dims, int *n_dims,
                                int64_t *nodes) {
   char copy[MAX_SPEC + 1], *save = NULL;
@@ -113,7 +113,7 @@ static copse_status check_links(const struct line *l, int64_t links) {
 
 /* ---- regular graphs of GPUs --------------------------------------------------------------- */
 
-/* gpu0, gpu1 ..; *first, if it is asked for and there is one, gets the number of the first. */
+/* Adds gpu0, gpu1 ..; *first, if it is asked for and there is one, gets the number of the first. */
 static copse_status add_numbered(const struct line *l, const char *type, int n, int *first) {
   char id[24];
   struct copse_node node = {.id = id, .type = type, .rank = -1};
@@ -296,7 +296,8 @@ static copse_status parse_cluster(const struct line *l, struct cluster *c) {
   return COPSE_OK;
 }
 
-/* GPUs on an NVSwitch; the GPUs and NICs pair off in order, several of the more numerous to one. */
+/* Adds a host: GPUs on an NVSwitch; the GPUs and NICs pair off in order, several of the more
+ * numerous to one. */
 static copse_status add_host(const struct line *l, const struct cluster *c) {
   int nvswitch = -1, nic = -1, gpu = -1, pairs = c->gpus > c->nics ? c->gpus : c->nics;
   COPSE_DO(add_numbered(l, "gpu", c->gpus, &gpu));

@@ -57,32 +57,32 @@ struct copse_refinement {
   struct copse_arena arena;                   /* all of the arrays, and a search's own */
 };
 
-/* Of the topology and sets [n_sets], borrowed; no partition yet. Freed with copse_refinement_free,
- * also after a failure. */
+/* Prepares a refinement of the topology and sets [n_sets], borrowed; it has no partition yet. Freed
+ * with copse_refinement_free, also after a failure. */
 copse_status copse_refinement_make(struct copse_refinement *r,
                                    const struct copse_topology *topology,
                                    const struct copse_node_set *sets, int n_sets,
                                    struct copse_err *err) COPSE_CHECKED;
 void copse_refinement_free(struct copse_refinement *r);
 
-/* From now on only what commutes with `image` [n], a permutation that the caller keeps. */
+/* Keeps from now on only what commutes with `image` [n], a permutation that the caller keeps. */
 copse_status copse_refinement_commute(struct copse_refinement *r, const int *image,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* What was asked for so is forgotten. */
+/* Forgets what was asked for so. */
 static inline void copse_refinement_commute_with_none(struct copse_refinement *r) {
   r->n_permutations = 0;
 }
 
-/* The coarsest equitable partition in which ranks, switches that copy or reduce, and kinds of sets
- * are apart. */
+/* Makes the coarsest equitable partition in which ranks, switches that copy or reduce, and kinds of
+ * sets are apart. */
 void copse_refinement_start(struct copse_refinement *r);
 
-/* The left node goes to the right one: false if nothing does so that respects what was chosen
+/* Sends the left node to the right one: false if nothing does so that respects what was chosen
  * before; the partition is then of no use any more. */
 bool copse_refinement_pair(struct copse_refinement *r, int left, int right);
 
-/* The only node that `left` may go to, or -1: there are several. */
+/* Returns the only node that `left` may go to, or -1: there are several. */
 int copse_refinement_image(const struct copse_refinement *r, int left);
 
 static inline bool copse_refinement_may_go(const struct copse_refinement *r, int left, int right) {

@@ -38,7 +38,7 @@ struct searcher {
 
 static bool is_rank(const struct searcher *s, int v) { return s->topology->nodes[v].rank >= 0; }
 
-/* Work done so far, in links that refinement looks at. */
+/* Returns the work done so far, in links that refinement looks at. */
 static int64_t work_of(const struct searcher *s) {
   return s->refinement->work + s->looks / LOOKS_PER_WORK;
 }
@@ -76,7 +76,8 @@ static int walk(struct searcher *s, int from) {
   return s->queue.tail;
 }
 
-/* Links on a shortest way from one to the other, in any direction; -1: there is no way. */
+/* Counts the links on a shortest way from one to the other, in any direction; -1: there is no way.
+ */
 static int distance(struct searcher *s, int from, int to) {
   start_walk(s, from);
   while (!copse_queue_is_empty(&s->queue) && s->seen[to] != s->n_walks) step_walk(s);
@@ -426,8 +427,8 @@ static copse_status prepare(struct searcher *s) {
   return COPSE_OK;
 }
 
-/* Of the ranks those of which the fewest are alike; returns how many these are: there can't be
- * more products. */
+/* Chooses the rank of which the fewest are alike; returns how many these are: there can't be more
+ * products. */
 static int choose_first(struct searcher *s) {
   const struct copse_topology *t = s->topology;
   int most = t->n_ranks + 1;

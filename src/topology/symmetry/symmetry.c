@@ -82,9 +82,10 @@ copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_pe
 
 /* ---- rotations of hosts ---------------------------------------------------------------------- */
 
-/* A candidate by names, because a search would choose another: the turn by one rank where all are
- * alike, or one that mixes the hosts' planes. An alltoall has one rotation, by whole hosts, so that
- * its base flows are those of one host; and names give it in a pass over the nodes. */
+/* Counts the hosts of a candidate by names, because a search would choose another: the turn by one
+ * rank where all are alike, or one that mixes the hosts' planes. An alltoall has one rotation, by
+ * whole hosts, so that its base flows are those of one host; and names give it in a pass over the
+ * nodes. */
 static int count_hosts(const struct copse_topology *topology) {
   int most = -1, host;
   for (int v = 0; v < topology->n_nodes; v++) {
@@ -95,7 +96,7 @@ static int count_hosts(const struct copse_topology *topology) {
   return most + 1;
 }
 
-/* -1 where there is no such node. */
+/* Returns the node of that name in the next host, -1 where there is none. */
 static int image_by_name(const struct copse_topology *topology, int node, int n_hosts) {
   const char *id = topology->nodes[node].id;
   int host;
@@ -358,7 +359,7 @@ static int sort_by_cell(struct copse_refinement *r, int n) {
   return n_cells;
 }
 
-/* As a rule all are the same: no need to sort them. */
+/* Sorts hits unless all are the same, as they mostly are. */
 static void sort_by_sum(struct copse_refinement_hit *hits, int n) {
   int i = 1;
   while (i < n && hits[i].sum == hits[0].sum) i++;
@@ -511,8 +512,8 @@ struct finder {
 
 /* ---- candidates ---------------------------------------------------------------------------- */
 
-/* Of several that look alike: a rank to where the turn takes it or next to that, so that what comes
- * out turns much; a relay to the first. */
+/* Chooses among several that look alike: a rank goes to where the turn takes it or next to that, so
+ * that what comes out turns much; a relay to the first. */
 static int choose(const struct finder *f, int from, int turn) {
   const struct copse_partition *cells = &f->refinement->cells;
   const struct copse_node *nodes = f->topology->nodes;
@@ -530,7 +531,7 @@ static int choose(const struct finder *f, int from, int turn) {
   return best;
 }
 
-/* If more than one node may be its image, chooses one. */
+/* Chooses a node's image if more than one node may be it. */
 static bool settle(struct finder *f, int node, int turn) {
   return copse_refinement_image(f->refinement, node) >= 0 ||
          copse_refinement_pair(f->refinement, node, choose(f, node, turn));
@@ -589,7 +590,7 @@ static copse_status try_match(struct finder *f, int from, int to) {
   return copse_symmetry_add(f->found, by, f->n_nodes, f->n_sets, f->err);
 }
 
-/* Ranks, or else relays, that look alike and are no images of each other yet. */
+/* Joins ranks, or else relays, that look alike and are no images of each other yet. */
 static copse_status join_alike(struct finder *f, bool ranks) {
   const int *cell = f->refinement->base.cell;
   for (int w = 0; w < f->n_nodes; w++)

@@ -21,9 +21,8 @@ struct copse_symmetry {
 };
 void copse_symmetry_free(struct copse_symmetry *symmetry);
 
-/* The last generator becomes one of the others, so that products leave more orbits apart. False,
- * and nothing has changed, where it is the only one, or orbits * ranks would be more than `most`.
- */
+/* Makes the last generator one of the others, so that products leave more orbits apart. False, and
+ * nothing has changed, where it is the only one, or orbits * ranks would be more than `most`. */
 bool copse_symmetry_drop(struct copse_symmetry *symmetry, int n_ranks, int64_t most);
 
 /* Whether `image` [n_nodes] is an automorphism, checked on every node and link: each node hit
@@ -67,8 +66,8 @@ struct copse_node_set {
 };
 
 /*
- * Symmetries that keep these sets too: all are `others`, with `groups` [n_sets] where each set
- * goes, the same one more than once in their order. The same refinement, with sets as nodes of
+ * Finds symmetries that keep these sets too: all are `others`, with `groups` [n_sets] where each
+ * set goes, the same one more than once in their order. The same refinement, with sets as nodes of
  * colours of their own; what it leaves open is chosen by rank number, so that ranks turn, where
  * copse_topology_symmetry goes by nearness: here any symmetry that joins orbits serves, and ways
  * back are not needed. Orbits of ranks first; then, with ranks in place, those of relays.
@@ -79,19 +78,21 @@ copse_status copse_topology_set_symmetries(const struct copse_topology *topology
                                            struct copse_symmetry *out,
                                            struct copse_err *err) COPSE_CHECKED;
 
-/* The permutation of the nodes that turns host i into host i + 1 by their ids ("hI.x"), proved on
- * every link; none of the ranks stays in place. Order 1 and a NULL image where there is none. The
- * image is the arena's. One pass over nodes and links. */
+/* Finds the permutation of the nodes that turns host i into host i + 1 by their ids ("hI.x"),
+ * proved on every link; none of the ranks stays in place. Order 1 and a NULL image where there is
+ * none. The image is the arena's. One pass over nodes and links. */
 copse_status copse_topology_host_rotation(const struct copse_topology *topology,
                                           struct copse_arena *arena, struct copse_permutation *out,
                                           struct copse_err *err) COPSE_CHECKED;
 
-/* That, or where the ids tell of none the longest generator of copse_topology_symmetry. */
+/* Finds that one, or where the ids tell of none the longest generator of copse_topology_symmetry.
+ */
 copse_status copse_topology_rotation(const struct copse_topology *topology,
                                      struct copse_arena *arena, struct copse_permutation *out,
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* A copy in the arena, of an image [n_nodes] and groups [n_groups], which may be NULL. */
+/* Copies a permutation into the arena, with an image [n_nodes] and groups [n_groups], which may be
+ * NULL. */
 copse_status copse_permutation_copy(struct copse_arena *arena, struct copse_permutation from,
                                     int n_nodes, int n_groups, struct copse_permutation *out,
                                     struct copse_err *err) COPSE_CHECKED;
@@ -100,7 +101,7 @@ copse_status copse_permutation_copy(struct copse_arena *arena, struct copse_perm
 copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_permutation by,
                                 int n_nodes, int n_groups, struct copse_err *err) COPSE_CHECKED;
 
-/* All products of the generators, the identity first: images [n_products * n_nodes] is the
+/* Lists all products of the generators, the identity first: images [n_products * n_nodes] is the
  * caller's. NULL: the identity alone. */
 void copse_symmetry_products(const struct copse_symmetry *symmetry, int n_nodes, int *images);
 
@@ -113,8 +114,9 @@ struct copse_orbit {
   struct copse_arena arena;
 };
 
-/* Breadth first: the same symmetries give the same orbit. Not all that are alike: what is apart
- * here may be, too. Free with copse_orbit_free in every case. O(nodes * members * symmetries) */
+/* Finds a node's orbit breadth first: the same symmetries give the same orbit. It may lack some
+ * that are alike: what is apart here may be, too. Free with copse_orbit_free in every case. O(nodes
+ * * members * symmetries) */
 copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes, int node,
                               struct copse_orbit *out, struct copse_err *err) COPSE_CHECKED;
 void copse_orbit_free(struct copse_orbit *orbit);

@@ -68,8 +68,8 @@ static copse_status need_plans(const struct copse_moe *moe, struct copse_err *er
                    "an alltoall", err);
 }
 
-/* Makes room for the host's copy of counts, where exact messages are wanted and the host sizes any.
- */
+/* Makes room for the host's copy of counts, where exact messages are wanted and the host sizes
+ * any. */
 static copse_status furnish_counts(struct copse_moe *moe, struct copse_err *err) {
   const struct copse_moe_counts_ops *counts_ops = moe->ops->counts;
   if (!moe->config.exact_messages || !counts_ops || moe->job.block_rows == 0 ||

@@ -31,8 +31,8 @@ bool copse_file_ends_with(const char *name, const char *end);
 
 /* Prepares a program's files at its start. A file that is opened then never takes the number of
  * standard input, output or error where that is closed, whose use still fails. A file past the
- * limit of the shell is an error (EFBIG), not the end by SIGXFSZ, so that nothing half made stays.
- */
+ * limit of the shell is an error (EFBIG), not the end by SIGXFSZ, so that nothing half made
+ * stays. */
 void copse_file_begin(void);
 
 /* SIGINT, SIGTERM and SIGHUP, 0 behind them: they wait in this thread until they are released, so

@@ -140,8 +140,8 @@ copse_status copse_json_get_rational(const struct copse_json *json, const cJSON 
                                      const char *key, struct copse_q *out,
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* Gets such a number, if it is there, and not negative (`positive`: above zero); else *out stays.
- */
+/* Gets such a number, if it is there, and not negative (`positive`: above zero); else *out
+ * stays. */
 copse_status copse_json_get_amount_or(const struct copse_json *json, const cJSON *object,
                                       const char *key, bool positive, struct copse_q *out,
                                       struct copse_err *err) COPSE_CHECKED;

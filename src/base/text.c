@@ -414,8 +414,8 @@ bool copse_scan_is(const struct copse_scan *s, const char *text) {
   return (size_t)(s->end - s->at) == strlen(text) && copse_scan_begins(s, text);
 }
 
-/* Takes C's "1e+06" too, as JSON's form has it, in which the decimals of base/rational.h are read.
- */
+/* Takes C's "1e+06" too, as JSON's form has it, in which the decimals of base/rational.h are
+ * read. */
 bool copse_scan_decimal(const struct copse_scan *piece, struct copse_q *out) {
   char text[48];
   size_t n = (size_t)(piece->end - piece->at);

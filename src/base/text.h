@@ -86,8 +86,8 @@ void copse_near_name_consider(struct copse_near_name *nearest, const char *name)
 /* Returns the bytes of the UTF-8 character at p, 0 if it is none (overlong forms and surrogates
  * too). */
 int copse_utf8_length(const char *text, const char *end);
-/* Whether the text is UTF-8 without control characters: what a name may be that JSON is to carry.
- */
+/* Whether the text is UTF-8 without control characters: what a name may be that JSON is to
+ * carry. */
 bool copse_text_prints(const char *text);
 struct copse_lines {
   char *text; /* a copy, cut up by reading */

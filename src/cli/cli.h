@@ -35,29 +35,30 @@ struct copse_cli_rule {
   bool broken;
   const char *text;
 };
-/* 0, or after the first broken rule of [n] has been said COPSE_EXIT_USAGE. */
+/* Returns 0, or COPSE_EXIT_USAGE after it has said the first broken rule of [n]. */
 int copse_cli_check(const char *command, const struct copse_cli_rule *rules, size_t n);
 #define COPSE_CLI_CHECK(command, rules) \
   copse_cli_check(command, rules, sizeof(rules) / sizeof *(rules))
 
-/* What came of checking a result of this program's own: COPSE_INTERNAL where it is refuted. */
+/* Passes on what came of checking a result of this program's own: COPSE_INTERNAL where it is
+ * refuted. */
 copse_status copse_cli_own(copse_status checked, const char *what, const struct copse_err *why,
                            struct copse_err *err) COPSE_CHECKED;
 
-/* A whole number in [min, max]; false for anything else. */
+/* Parses a whole number in [min, max]; false for anything else. */
 bool copse_cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *out);
 
-/* Digits with an optional K, M, G or T (times 1024, ...), small or capital; false for anything
- * else and beyond `most`. */
+/* Parses digits with an optional K, M, G or T (times 1024, ...), small or capital; false for
+ * anything else and beyond `most`. */
 bool copse_cli_parse_size(const char *text, uint64_t most, uint64_t *out);
 
-/* Where the shared library `name` of this copse is: beside the program (a build), in lib beside its
+/* Finds the shared library `name` of this copse: beside the program (a build), in lib beside its
  * bin, or where `make install LIBDIR=...` put it; its size in path includes the end. False: in
  * none. */
 bool copse_cli_library(const char *name, char *path, size_t size);
 
-/* The text as a JSON string, for printf; lasts as long as the program. Where memory runs out the
- * program ends with that error. */
+/* Returns the text as a JSON string, for printf; it lasts as long as the program. Where memory runs
+ * out the program ends with that error. */
 const char *copse_cli_quoted(const char *text);
 
 /* Texts for printf that last as long as the block they stand in: a number as JSON has it (null if
@@ -70,7 +71,7 @@ const char *copse_cli_number(double v, char buffer[32]);
 #define COPSE_CLI_RANGE(min, max) copse_cli_range((min), (max), (char[64]){0})
 const char *copse_cli_range(uint64_t min_bytes, uint64_t max_bytes, char buffer[64]);
 
-/* How much longer a time is than its bound, in per cent; 0 where nothing moves. */
+/* Returns how much longer a time is than its bound, in per cent; 0 where nothing moves. */
 double copse_cli_gap_percent(struct copse_q time, struct copse_q bound);
 
 /* A number as text for people has it, with 6 digits or under --exact as a fraction. */
@@ -91,9 +92,9 @@ bool copse_cli_is_stdout(const char *path);
  * picture or page. */
 bool copse_cli_may_be(const char *path, const char *kind);
 
-/* A collective's name; 0, or the exit status after what is wrong with it has been said. */
+/* Takes a collective's name. Returns 0, or the exit status after it has said what is wrong. */
 int copse_cli_take_collective(const char *command, const char *value, copse_collective *out);
-/* Of --instances: a number or "auto", COPSE_LOWER_AUTO; the same exit statuses. */
+/* Takes the value of --instances: a number or "auto", COPSE_LOWER_AUTO; the same exit statuses. */
 int copse_cli_take_instances(const char *command, const char *value, int *out);
 extern const char *const copse_cli_collectives[]; /* their names, for completion */
 
@@ -111,14 +112,15 @@ struct copse_cli_asked {
 };
 extern struct copse_cli_asked copse_cli_asked;
 
-/* Progress on standard error: on a terminal, or when the user asks for it. It says the command's
- * name until something is reported. */
+/* Starts progress on standard error: on a terminal, or when the user asks for it. It says the
+ * command's name until something is reported. */
 struct copse_progress copse_cli_progress_start(void);
-/* Before results are printed, and, however it went, at the end; again does nothing. */
+/* Ends progress before results are printed, and, however it went, at the end; again does
+ * nothing. */
 void copse_cli_progress_end(void);
-/* What a command is at, for progress and, when it has ended, for --verbose. */
+/* Sets what a command is doing, for progress and, when it has ended, for --verbose. */
 void copse_cli_phase(const char *phase);
-/* A line on standard error, with --verbose. */
+/* Prints a line on standard error, with --verbose. */
 void copse_cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* What a command has in hand. All of it is released when the command has ended, however it ended.
@@ -148,7 +150,7 @@ struct copse_cli_work {
 int copse_cli_do(copse_status (*command)(void *options, struct copse_cli_work *work),
                  void *options);
 
-/* copse_file_write of a result; to standard output after the line of progress is cleared. */
+/* Writes a result by copse_file_write; to standard output after the line of progress is cleared. */
 copse_status copse_cli_write(const char *path, const void *data, size_t size,
                              struct copse_err *err) COPSE_CHECKED;
 
@@ -156,8 +158,8 @@ copse_status copse_cli_write(const char *path, const void *data, size_t size,
 
 /* Makes it, unless it is there. COPSE_IO. */
 copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) COPSE_CHECKED;
-/* The names of the *.plan in it, in their order. COPSE_BAD_INPUT where there is none, and where its
- * index.json names one that is missing; what to do is said. */
+/* Lists the names of the *.plan in a folder, in their order. COPSE_BAD_INPUT where there is none,
+ * and where its index.json names one that is missing; what to do is said. */
 copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
                                   const char *const **names, int *n,
                                   struct copse_err *err) COPSE_CHECKED;
@@ -179,10 +181,10 @@ copse_status copse_cli_set_begin(const char *output, const char *suffix, struct 
 copse_status copse_cli_set_add(struct copse_cli_set *set, const char *name, const void *data,
                                size_t size, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_cli_set_place(struct copse_cli_set *set, struct copse_err *err) COPSE_CHECKED;
-/* In every case; files that were not put in place are removed, as they are by SIGINT, SIGTERM,
- * SIGHUP. */
+/* Ends a set in every case; files that were not put in place are removed, as they are by SIGINT,
+ * SIGTERM, SIGHUP. */
 void copse_cli_set_end(struct copse_cli_set *set);
-/* Whole or not at all, as copse_file_write. */
+/* Writes a file of a folder whole or not at all, as copse_file_write. */
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
                                 struct copse_err *err) COPSE_CHECKED;
 

@@ -39,7 +39,7 @@ struct options {
 /* A plan of more ranks is laid on routes only where the topology is named: that takes a while. */
 #define MOST_RANKS 128
 
-/* What has been made; the rest of the line, or of the JSON object, follows. */
+/* Begins to say what has been made; the rest of the line, or of the JSON object, follows. */
 static void begin_said(const struct options *o, struct copse_cli_work *w) {
   const struct copse_schedule *s = w->schedule;
   const char *collective = copse_collective_name(s->collective);
@@ -139,9 +139,9 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
 #define NEAR_COST 0.01
 #define ENOUGH_COST 0.05
 
-/* An MSCCL program on its topology: the busiest link's time per GB on the fabric's own routes,
- * rounding included, as it->runs_per_GB; *simulated: s per GB of a message of 1 GiB, in which
- * blocks also wait for each other (NULL: not asked). Neither where the topology isn't known. */
+/* Predicts an MSCCL program: the busiest link's time per GB on the fabric's own routes, rounding
+ * included, as it->runs_per_GB; *simulated: s per GB of a message of 1 GiB, in which blocks also
+ * wait for each other (NULL: not asked). Neither where the topology isn't known. */
 static copse_status time_msccl(struct copse_cli_work *w, const char *text, size_t size,
                                struct copse_prediction *it, double *simulated) {
   COPSE_AT_END(copse_prediction_free)
@@ -480,7 +480,7 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   return COPSE_OK;
 }
 
-/* Without --pipeline ranks pass on in pieces where that helps and the format has room for it. */
+/* Lowers to MSCCL++; without --pipeline in pieces where that helps and the format has room. */
 static copse_status lower_to_mscclpp(const struct options *o, struct copse_cli_work *w,
                                      struct copse_mscclpp_options *options,
                                      struct copse_mscclpp_summary *sum) {

@@ -99,7 +99,7 @@ static copse_status read_old(struct job *j, const char *name, const char *path) 
 
 COPSE_ORDER(by_size, struct old_plan, COPSE_UP(header.max_bytes) ?: strcmp(a->name, b->name))
 
-/* Without -c, what there are plans of is made again. */
+/* Reads the plans of before; without -c, what there are plans of is made again. */
 static copse_status read_all_old(struct job *j) {
   const char *from = j->o->from, *slash = strrchr(from, '/'), *path;
   const char *const *names = (const char *const[]){slash && slash[1] ? slash + 1 : from};
@@ -123,7 +123,7 @@ static bool has_part(const struct old_plan *it, uint8_t (*parts)[COPSE_SHA256_BY
   return it && memcmp(it->parts[r], parts[r], sizeof parts[r]) == 0;
 }
 
-/* The old plan in which most ranks do the same, and how many; NULL: none is of so many ranks. */
+/* Finds the old plan in which most ranks do the same, and how many; NULL: none is of that size. */
 static const struct old_plan *find_like(const struct job *j, const struct copse_plan_header *h,
                                         uint8_t (*parts)[COPSE_SHA256_BYTES], uint32_t *same) {
   const struct old_plan *like = NULL;
@@ -142,7 +142,7 @@ static const struct old_plan *find_like(const struct job *j, const struct copse_
   return like;
 }
 
-/* "0-3, 7" or as JSON "0, 1, 2, 3, 7". */
+/* Lists the ranks whose part has changed: "0-3, 7" or as JSON "0, 1, 2, 3, 7". */
 static void add_changed(struct copse_text *text, const struct old_plan *like,
                         uint8_t (*parts)[COPSE_SHA256_BYTES], uint32_t n, bool ranges) {
   const char *before = "";
@@ -188,14 +188,14 @@ static copse_status compare_parts(struct job *j, const struct copse_plan *plan, 
 
 /* ---- one plan ---------------------------------------------------------------------------- */
 
-/* "broadcast 4", "allreduce" */
+/* Labels a schedule: "broadcast 4", "allreduce". */
 static const char *label_of(const struct copse_schedule *s, char text[40]) {
   const char *name = copse_collective_name(s->collective);
   snprintf(text, 40, copse_collective_rooted(s->collective) ? "%s %d" : "%s", name, s->root);
   return text;
 }
 
-/* "allreduce-1", and where there are several roots "broadcast-root4-1" */
+/* Makes a file's stem: "allreduce-1", and where there are several roots "broadcast-root4-1". */
 static const char *stem_of(const struct job *j, const struct copse_schedule *s, int number,
                            char text[64]) {
   char root[24] = "";
@@ -273,7 +273,7 @@ static void add_slower(struct job *j, const struct copse_candidate_range *range,
                  range->min_bytes, 100 * part, bytes, than);
 }
 
-/* Where the plan taken is not the fastest one: why, and by how much; and slower than before. */
+/* Explains why a plan that is not the fastest was taken, by how much, and if slower than before. */
 static void add_losses(struct job *j, const struct copse_candidate_range *range,
                        const struct range_times *before) {
   const struct copse_candidate *list = j->candidates.list;
@@ -315,7 +315,7 @@ static int served_before(const struct job *j, double bytes) {
   return -1;
 }
 
-/* What a range's messages took before, with nothing down: where the plan is slowest beside that. */
+/* Finds where the plan is slowest beside what the messages took before, with nothing down. */
 static copse_status compare_before(const struct job *j, const struct copse_candidate_range *range,
                                    struct range_times *loss) {
   double bytes[MOST_OF_RANGE], us[MOST_OF_RANGE];
@@ -399,7 +399,7 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   return COPSE_OK;
 }
 
-/* From which bytes on a range's candidate is slower than candidate `by`; false: not at its last. */
+/* Finds from which bytes on a range's candidate is slower than `by`; false: not at its last. */
 static copse_status find_switch(struct job *j, int by, const struct copse_candidate_range *range,
                                 uint64_t *from, bool *found) {
   const struct copse_candidates *c = &j->candidates;
@@ -522,7 +522,7 @@ static copse_status find_kept(struct job *j, struct copse_candidate *it) {
   return COPSE_OK;
 }
 
-/* What there is to choose from. With --keep without a search, where something can be kept. */
+/* Makes what there is to choose from. With --keep without a search, where something can be kept. */
 static copse_status make_candidates(struct job *j, const struct copse_solve_options *options) {
   struct copse_candidates *c = &j->candidates;
   struct copse_solve_seconds ignored;
@@ -575,7 +575,7 @@ out:
   return status;
 }
 
-/* Those of --root, else those of the plans of before in rising order, else rank 0. */
+/* Lists the roots: those of --root, else those of the old plans in rising order, else rank 0. */
 static copse_status find_roots(struct job *j, copse_collective collective) {
   COPSE_AT_END(copse_free_at) int *nodes = NULL;
   const char *list = j->o->roots;

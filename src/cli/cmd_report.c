@@ -130,7 +130,7 @@ static copse_status write_index(void *options, struct copse_cli_work *w) {
   return COPSE_OK;
 }
 
-/* "dir/a100-x2.json": "a100-x2.html", which no other page is called. */
+/* Names a page so that no other is called the same: of "dir/a100-x2.json" "a100-x2.html". */
 static char *name_page(const char *path, const struct copse_report_row *rows, int n) {
   const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path,
              *dot = strrchr(base, '.');
@@ -169,8 +169,8 @@ static int one_of_many(const struct options *o, const char *path, struct copse_r
   return copse_cli_do(write_page, &one);
 }
 
-/* Pages of an earlier run, whose index goes as well: what a folder holds is of one run. Other files
- * stay, also HTML that copse didn't make. */
+/* Removes pages of an earlier run, whose index goes as well: what a folder holds is of one run.
+ * Other files stay, also HTML that copse didn't make. */
 static copse_status remove_old(const char *folder, struct copse_err *err) {
   struct dirent **found = NULL;
   int n = scandir(folder, &found, NULL, alphasort);
@@ -212,7 +212,7 @@ static int report_many(struct options *o, int n, char **paths) {
   return first == COPSE_EXIT_DONE ? exit : first;
 }
 
-/* A name that ends in "/", or of a folder that is there. */
+/* Whether a path ends in "/", or is of a folder that is there. */
 static bool is_folder(const char *path) {
   struct stat about;
   size_t n = strlen(path);

@@ -69,7 +69,8 @@ static bool is_job(const struct options *options) {
   return options->backend == COPSE_BACKEND_MPI || options->backend == COPSE_BACKEND_UCX;
 }
 
-/* Seconds, also where none were given: for backends whose ranks are processes. */
+/* Returns the timeout in seconds, also where none was given: for backends whose ranks are
+ * processes. */
 static double timeout_of(const struct options *options) {
   return options->timeout > 0 ? options->timeout : DEFAULT_JOB_TIMEOUT;
 }
@@ -84,7 +85,8 @@ static uint64_t next_size(const struct options *options, uint64_t size) {
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Inputs, outputs and scratch for messages of `bytes`, with the type that takes most. */
+/* Computes the memory of inputs, outputs and scratch for messages of `bytes`, with the type that
+ * takes most. */
 static copse_status needed_memory(const struct options *options, const struct copse_plan *plan,
                                   uint32_t ranks_here, uint64_t bytes, uint64_t *needed,
                                   struct copse_err *err) {
@@ -104,8 +106,8 @@ static copse_status needed_memory(const struct options *options, const struct co
 
 static double gib(uint64_t bytes) { return (double)bytes / (1 << 30); }
 
-/* COPSE_NOMEM, naming a size that fits, where the largest size would need more memory
- * than --max-memory or than the machine has available. Before anything is allocated. */
+/* Fails with COPSE_NOMEM, naming a size that fits, where the largest size would need more memory
+ * than --max-memory or than the machine has available. Called before anything is allocated. */
 static copse_status check_memory(const struct options *options, const struct copse_plan *plan,
                                  uint32_t ranks_here, struct copse_err *err) {
   uint64_t limit = options->max_memory ? options->max_memory : copse_memory_available(), needed;
@@ -150,8 +152,8 @@ typedef copse_status mpi_start(const char *version, double timeout_seconds, cops
 typedef copse_status ucx_start(const char *version, const struct copse_meeting *meeting,
                                copse_wire *wire, char *text, size_t size);
 
-/* The library's entry into *start, a pointer to a function. The library is never closed: MPI
- * doesn't come twice into a process. */
+/* Finds the library's entry and stores it at *start, a pointer to a function. The library is never
+ * closed: MPI doesn't come twice into a process. */
 static copse_status find_start(const struct wire_library *of, void *start, struct copse_err *err) {
   char path[PATH_MAX + 64];
   bool beside = copse_cli_library(of->file, path, sizeof path) ||
@@ -170,8 +172,8 @@ static void add_rank(const struct job *job, struct copse_err *err) {
   *err = text;
 }
 
-/* UCX prints what its own threads and handlers meet, a dead peer among it: that is copse's to say.
- */
+/* Starts UCX without its own messages: it prints what its threads and handlers meet, a dead peer
+ * among it, and that is copse's to say. */
 static copse_status start_ucx(const struct options *options, const struct copse_plan *plan,
                               copse_wire *wire, char *text, size_t size, struct copse_err *err) {
   const struct copse_meeting meeting = {.where = options->rendezvous,
@@ -214,21 +216,22 @@ static copse_status join_job(struct job *job, const struct options *options,
   return status;
 }
 
-/* After an error: the other ranks end with it too, and its text says which rank this is. */
+/* Ends the other ranks too after an error; its text then says which rank this is. */
 static void fail_job(const struct job *job, struct copse_err *err) {
   if (!job->transport) return;
   (void)copse_transport_fail(job->transport, err);
   add_rank(job, err);
 }
 
-/* mpirun ends a job with the first process that fails. Between an error message and the end of
- * this process: so that the others get to say theirs. */
+/* Waits a second between an error message and the end of this process, so that the others get to
+ * say theirs: mpirun ends a job with the first process that fails. */
 static void linger(void) {
   static const struct timespec while_others_speak = {1, 0};
   nanosleep(&while_others_speak, NULL);
 }
 
-/* How it went here so far; the same plan everywhere. Fails alike at all ranks. */
+/* Agrees with the other ranks on how it went so far, and that all have the same plan. Fails alike
+ * at all ranks. */
 static copse_status agree(const struct job *job, copse_status mine, const struct copse_plan *plan,
                           struct copse_err *err) {
   if (!job->transport) return mine;
@@ -238,7 +241,7 @@ static copse_status agree(const struct job *job, copse_status mine, const struct
   return copse_agree(&shape, mine, &plan, plan ? 1 : 0, err);
 }
 
-/* A half of a row over all ranks: the longest time, all wrong elements. */
+/* Combines a half of a row over all ranks: the longest time, all wrong elements. */
 static copse_status combine(const struct job *job, struct result *result, struct copse_err *err) {
   COPSE_AT_END(copse_free_at) struct result *all = NULL;
   if (!job->transport) return COPSE_OK;
@@ -254,14 +257,14 @@ static copse_status combine(const struct job *job, struct result *result, struct
   return COPSE_OK;
 }
 
-/* All have come here. */
+/* Waits until all ranks have come here. */
 static copse_status meet(const struct job *job, struct copse_err *err) {
   struct result nothing = {0};
   return combine(job, &nothing, err);
 }
 
-/* Ranks whose memory comes from this host. Open MPI says how many of its processes share a host;
- * others: as if all did. */
+/* Counts the ranks whose memory comes from this host. Open MPI says how many of its processes share
+ * a host; others: as if all did. */
 static uint32_t ranks_here(const struct job *job, uint32_t n_ranks) {
   const char *text = job->transport ? getenv("OMPI_COMM_WORLD_LOCAL_SIZE") : NULL;
   long n = text ? strtol(text, NULL, 10) : 0;
@@ -287,7 +290,7 @@ struct bench {
 
 /* ---- nccl-tests' table, or JSON ----------------------------------------------------------- */
 
-/* GB/s with GB = 1e9; a launch that took no measurable time has none. */
+/* Returns GB/s with GB = 1e9; a launch that took no measurable time has none. */
 static double algbw(const struct row *row, const struct result *result) {
   return result->us > 0 ? (double)row->size / 1e3 / result->us : 0;
 }
@@ -427,7 +430,7 @@ static copse_status end_report(struct bench *bench, struct copse_err *err) {
 
 /* ---- measuring ---------------------------------------------------------------------------- */
 
-/* While a row is measured; --trace prints all the time. */
+/* Shows progress while a row is measured; --trace prints all the time. */
 static void show_progress(const struct bench *bench, const struct row *row) {
   char phase[24];
   if (!bench->prints || bench->options->trace) return;
@@ -451,7 +454,7 @@ static void fill(struct bench *bench, const struct row *row, bool in_place) {
   copse_buffers_fill(&bench->buffers, &data, in_place);
 }
 
-/* On what is loaded, to the end. */
+/* Launches on what is loaded, and waits for the end. */
 static copse_status launch(struct bench *bench, const struct copse_launch *it, uint32_t times,
                            struct copse_err *err) {
   for (uint32_t i = 0; i < times; i++) COPSE_DO(copse_exec_start(bench->exec, it, err));
@@ -513,7 +516,8 @@ static copse_status run_all(struct bench *bench, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* A low-latency plan's packets hold messages up to a limit. */
+/* Fits the range of sizes to the plan's. A low-latency plan's packets hold messages up to a
+ * limit. */
 static void fit_range(struct options *options, const struct copse_plan *plan) {
   const struct copse_plan_header *h = &plan->header;
   bool limited = h->protocol == COPSE_PROTOCOL_LOW_LATENCY && !options->max_given;
@@ -532,7 +536,7 @@ static void print_operand(const struct copse_plan_operand *it, uint32_t rank) {
   printf("%s[%u]", buffers[it->buffer], it->index);
 }
 
-/* "rank 0 worker 0, chunk 0: signal rank 1". */
+/* Prints an operation: "rank 0 worker 0, chunk 0: signal rank 1". */
 static void print_operation(const void *context, uint32_t worker, const struct copse_plan_op *op,
                             uint32_t chunk) {
   const struct copse_plan *plan = context;
@@ -567,7 +571,7 @@ static copse_status new_exec(struct bench *bench, struct copse_err *err) {
   return status;
 }
 
-/* What may fail at one rank of a job alone. */
+/* Prepares what may fail at one rank of a job alone. */
 static copse_status prepare(struct bench *bench, struct options *options, struct copse_err *err) {
   const struct copse_plan *plan = bench->plan;
   const struct job *job = &bench->job;
@@ -617,7 +621,7 @@ out:
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* Options that exclude each other, and defaults that depend on others. */
+/* Settles options that exclude each other, and defaults that depend on others. */
 static int settle(struct options *o) {
   if (o->step_given && o->factor_given) return copse_cli_usage("run", "give -i or -f, not both");
   if (!o->max_given && o->min_bytes > o->max_bytes) o->max_bytes = o->min_bytes;
@@ -665,7 +669,7 @@ _Static_assert(sizeof types / sizeof *types == COPSE_N_TYPES + 2 &&
                    sizeof redops / sizeof *redops == COPSE_N_REDOPS + 2,
                "a word for each, \"all\" and NULL");
 
-/* set [n]: one of the words, or all. */
+/* Takes one of the words, or all, into set [n]. */
 static int take_word(const char *const *words, bool *set, int n, const char *name,
                      const char *value, const char *right) {
   int found = 0;

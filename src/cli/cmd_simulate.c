@@ -50,7 +50,7 @@ struct job {
   struct copse_err *err;
 };
 
-/* The two nodes are joined, as the schedule's path has it. */
+/* Checks that two nodes are joined, as the schedule's path has it. */
 static copse_status check_path(const struct job *job, const int *nodes, int n_nodes,
                                const int *number) {
   const struct copse_schedule *s = job->work->schedule;
@@ -69,7 +69,7 @@ static copse_status check_path(const struct job *job, const int *nodes, int n_no
   return COPSE_OK;
 }
 
-/* What is down may be on the paths of a schedule that was made before. */
+/* Checks all paths of a schedule that was made before: what is down may be on them. */
 static copse_status check_paths(const struct job *job) {
   const struct copse_schedule *s = job->work->schedule;
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
@@ -86,8 +86,7 @@ static copse_status check_paths(const struct job *job) {
   return COPSE_OK;
 }
 
-/* A schedule may well be asked what it does on another fabric, a degraded one, say: but not
- * unnoticed. */
+/* Notes that a schedule is asked what it does on another fabric, a degraded one, say. */
 static copse_status note_other_topology(struct job *job, const char *made_for, const char *name) {
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(copse_topology_sha256(job->work->topology, sha256, job->err));
@@ -101,7 +100,7 @@ static copse_status note_other_topology(struct job *job, const char *made_for, c
 
 /* ---- the table ------------------------------------------------------------------------- */
 
-/* Above each column that exists its name, or `what`. */
+/* Prints above each column that exists its name, or `what`. */
 static void print_cells(const struct copse_cli_work *w, const char *what) {
   for (int i = 0; i < w->n_columns; i++)
     if (copse_prediction_exists(&w->columns[i])) printf("  %26s", what ? what : w->columns[i].name);
@@ -121,7 +120,8 @@ static void print_column(const struct job *job, const struct copse_prediction *c
   if (copse_prediction_detour(c, job->work->topology, text)) printf("# %-10s %s\n", "", text);
 }
 
-/* The bound of the table is that of any allreduce: what is optimal among fewer may be above it. */
+/* Prints which bound the table has: that of any allreduce, so what is optimal among fewer may be
+ * above it. */
 static void print_which_bound(const struct job *job) {
   const struct copse_schedule *s = job->is_other ? NULL : job->work->schedule;
   if (job->what.collective != COPSE_ALLREDUCE) return;
@@ -135,7 +135,7 @@ static void print_which_bound(const struct job *job) {
          copse_q_eq(s->time_per_GB, s->bound.time_per_GB) ? ", which this schedule has" : "");
 }
 
-/* Where that is more: what trees take at least on the routes that a plan's messages do. */
+/* Prints, where that is more, what trees take at least on the routes that a plan's messages do. */
 static void print_routes_bound(const struct job *job, uint64_t bytes, double us) {
   double bound = 1e-3 * copse_q_to_double(job->on_routes) * (double)bytes;
   if (job->on_routes.num == 0) return; /* or there are no trees */
@@ -144,7 +144,7 @@ static void print_routes_bound(const struct job *job, uint64_t bytes, double us)
          COPSE_CLI_Q(job->on_routes), bytes, copse_gap_text(us, bound, (char[COPSE_GAP_TEXT]){0}));
 }
 
-/* Titles over the columns of numbers. */
+/* Prints titles over the columns of numbers. */
 static void print_titles(const struct job *job) {
   printf("#\n# %12s", "size");
   print_cells(job->work, NULL);
@@ -156,7 +156,7 @@ static void print_titles(const struct job *job) {
   printf("  %10s  %10s\n", "other", "bound");
 }
 
-/* At the last of the sizes, `bytes`, the first column takes `us`. */
+/* Prints the head of the table. At the last of the sizes, `bytes`, the first column takes `us`. */
 static void print_head(const struct job *job, uint64_t bytes, double us) {
   const struct options *o = job->o;
   const struct copse_sim_options *sim = &o->predict.sim;
@@ -275,7 +275,7 @@ static void print_folder_head(const struct job *job) {
 
 /* ---- all together ---------------------------------------------------------------------- */
 
-/* -b, times -f, up to -e: no more than there are powers of two. */
+/* Lists the sizes: -b, times -f, up to -e: no more than there are powers of two. */
 static int list_sizes(const struct options *o, uint64_t sizes[64]) {
   int n = 0;
   for (uint64_t size = o->min_bytes; size <= o->max_bytes && n < 64; size *= (uint64_t)o->factor) {
@@ -285,7 +285,8 @@ static int list_sizes(const struct options *o, uint64_t sizes[64]) {
   return n;
 }
 
-/* By what a hop costs the first column, packets less. None where a plan doesn't name its root. */
+/* Finds the bounds by what a hop costs the first column, packets less. None where a plan doesn't
+ * name its root. */
 static copse_status find_bounds(struct job *job, const double *bytes, int n, double *us) {
   const struct copse_schedule *s = job->is_other ? NULL : job->work->schedule;
   const struct copse_bounds_question question = {job->what.collective, job->what.root, s,
@@ -374,7 +375,7 @@ static copse_status load_schedule(struct job *job) {
   return COPSE_OK;
 }
 
-/* The first column, of whatever the file is. */
+/* Adds the first column, of whatever the file is. */
 static copse_status add_first(struct job *job) {
   const struct options *o = job->o;
   struct copse_cli_work *w = job->work;
@@ -463,8 +464,8 @@ static copse_status list_plans(struct job *job, struct entry **out, int *n) {
   return COPSE_OK;
 }
 
-/* Returns those of -b, -f, -e that the plan is for; between two of them that which it begins with.
- */
+/* Returns those of -b, -f, -e that the plan is for; between two of them that which it begins
+ * with. */
 static int sizes_of_plan(const struct options *o, const struct copse_plan_header *h,
                          uint64_t sizes[64]) {
   int all = list_sizes(o, sizes), n = 0;
@@ -530,7 +531,7 @@ static copse_status simulate_folder(struct job *job) {
   return COPSE_OK;
 }
 
-/* Nothing beside links where only they are asked for, unless it is given. */
+/* Takes the costs: nothing beside links where only they are asked for, unless it is given. */
 static copse_status take_costs(struct options *o, struct copse_err *err) {
   o->predict.links = o->model == MODEL_LINKS;
   if (o->predict.links && o->costs.message_us < 0) o->costs.message_us = 0;

@@ -48,8 +48,7 @@ static copse_status solve_objective(const struct copse_topology *topology,
   return status;
 }
 
-/* What is found is predicted on the fabric's own routes, so it is beside a bound of trees on these
- * too. */
+/* Finds the bound of trees on the fabric's own routes, on which what is found is predicted too. */
 static copse_status bound_on_routes(struct objective *o,
                                     const struct copse_predict_options *predict,
                                     struct copse_cli_work *w) {
@@ -135,15 +134,15 @@ struct healthy {
   double slowdown; /* time of what is left over this; less than 1 where ranks were lost */
 };
 
-/* Trees reach the optimum exactly, so the optimum alone will do; the phases of an allreduce may
- * do better than their bounds one after the other. */
+/* Whether the optimum alone will do, as trees reach it exactly; the phases of an allreduce may do
+ * better than their bounds one after the other. */
 static bool bound_is_time(const struct copse_solve_options *o, bool has_tolerance) {
   return o->bound_only || (o->collective != COPSE_ALLREDUCE && o->collective != COPSE_ALLTOALL &&
                            o->k == 0 && !has_tolerance);
 }
 
-/* After a failure of the healthy fabric that leaves what was asked for as good as it is; else NULL.
- */
+/* Returns why a failure of the healthy fabric leaves what was asked for as good as it is; else
+ * NULL. */
 static const char *why_not_comparable(copse_status status) {
   switch (status) {
     case COPSE_INFEASIBLE: return "a rank can't be reached there either";
@@ -214,8 +213,8 @@ static void print_healthy_json(const struct healthy *h) {
 }
 
 /*
- * A number of trees is for equal shares of an allreduce: a note where unequal ones are faster.
- * Solves twice more.
+ * Notes where unequal shares of an allreduce are faster than the equal ones that a number of trees
+ * is for. Solves twice more.
  */
 static copse_status note_equal_shares(const struct copse_topology *topology,
                                       const struct copse_solve_options *options,
@@ -505,7 +504,7 @@ struct options {
   bool json, pareto, predict, stages;
 };
 
-/* Links by their source, a line each: "gpu0 -> gpu1 1, gpu2 1". */
+/* Prints links by their source, a line each: "gpu0 -> gpu1 1, gpu2 1". */
 static void print_stage(void *ctx, const char *graph, int64_t k, const struct copse_net_link *links,
                         int n) {
   const struct copse_topology *t = ((const struct copse_cli_work *)ctx)->topology;
@@ -574,8 +573,9 @@ static copse_status solve_and_write(struct options *o, struct seconds *sec,
   return COPSE_OK;
 }
 
-/* Beside what a failure costs the schedule, what it costs a plan: messages take the routes that the
- * fabric has, which for few GPUs beside what is down may be longer than the schedule's paths. */
+/* Finds, beside what a failure costs the schedule, what it costs a plan: messages take the routes
+ * that the fabric has, which for few GPUs beside what is down may be longer than the schedule's
+ * paths. */
 static copse_status find_detour(const struct options *o, char text[COPSE_DETOUR_TEXT],
                                 struct copse_cli_work *w) {
   const bool asked = w->whole && !o->predict && !o->what.solve.bound_only &&
@@ -718,7 +718,7 @@ static int run(void *arguments, int n_left, char **left) {
 #define OBJECTIVES "throughput, latency or a size such as 64K"
 _Static_assert(MOST_BYTES == (uint64_t)256 << 40, "what a refusal names");
 
-/* "throughput", "latency" (1 KiB) or a size. */
+/* Takes "throughput", "latency" (1 KiB) or a size. */
 static int take_objective(void *options, const char *command, char *value) {
   uint64_t *bytes = &((struct options *)options)->objective.bytes;
   *bytes = strcmp(value, "latency") == 0 ? LATENCY_BYTES : 0;

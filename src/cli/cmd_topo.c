@@ -96,7 +96,7 @@ static void print_text(const struct copse_topology *t, const struct summary *s) 
 
 /* ---- ids ----------------------------------------------------------------------------------- */
 
-/* A pattern of ids, or a type of nodes. */
+/* Whether a pattern of ids, or a type of nodes, names the node. */
 static bool is_asked_for(const struct copse_node *node, const char *pattern) {
   return strcmp(pattern, node->type) == 0 || strcmp(pattern, node->id) == 0 ||
          copse_id_matches(pattern, node->id);
@@ -165,7 +165,7 @@ static copse_status show(void *options, struct copse_cli_work *w) {
 
 /* ---- the catalogue ---------------------------------------------------------------------- */
 
-/* An entry that can't be read is said to be so, and the others are listed. */
+/* Lists an entry; one that can't be read is said to be so, and the others are listed. */
 static bool list_entry(const struct copse_catalogue_entry *entry, bool json, bool first) {
   const struct copse_topology_options options = {.catalogue = copse_cli_catalogue()};
   struct copse_topology *t = NULL;

@@ -41,7 +41,7 @@ static void print_ranks(const struct copse_topology *t, int n_gpus) {
            t->others_excluded ? "left out" : "relays");
 }
 
-/* "most loaded: GPU 0 of h0 -> h0.nvswitch (GPU's NVLinks, 300 GB/s) and others alike". */
+/* Prints "most loaded: GPU 0 of h0 -> h0.nvswitch (GPU's NVLinks, 300 GB/s) and others alike". */
 static copse_status print_busiest(const struct copse_topology *t, int src, int dst, bool others,
                                   struct copse_cli_work *w) {
   struct copse_places places;
@@ -126,7 +126,7 @@ static void print_json(const struct copse_schedule *s, const struct copse_topolo
       COPSE_CLI_NUMBER(s->bound_at ? copse_q_to_double(s->bound_at->us) : NAN), copse_peak_mib());
 }
 
-/* What was checked is of another topology, of this name and checksum, or NULL. */
+/* Notes that what was checked is of another topology, of this name and checksum, or NULL. */
 static void note_other(const struct options *o, const char *made_for, const char *sha256,
                        const struct copse_topology *given) {
   copse_note(&copse_cli_notes, "%s; it is checked against the one given",
@@ -134,8 +134,8 @@ static void note_other(const struct options *o, const char *made_for, const char
                                       (char[COPSE_CLI_OTHER_TEXT]){0}));
 }
 
-/* Before what is wrong its cause, where the schedule was made for another topology, or for this one
- * with other parts down. */
+/* Puts before what is wrong its cause, where the schedule was made for another topology, or for
+ * this one with other parts down. */
 static copse_status explain(const struct options *o, struct copse_cli_work *w, copse_status status,
                             const struct copse_err *why) {
   COPSE_AT_END(copse_text_free) struct copse_text faults = {0};
@@ -168,7 +168,7 @@ static copse_status check(const struct options *o, struct copse_cli_work *w,
                                err);
 }
 
-/* The load of the links, of a schedule that is verified. */
+/* Draws the load of the links, of a schedule that is verified. */
 static copse_status draw(const char *path, struct copse_cli_work *w) {
   COPSE_DO(copse_arrangement_make(w->whole ? w->whole : w->topology, &w->arrangement, &w->err));
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
@@ -210,7 +210,7 @@ static copse_status verify(void *options, struct copse_cli_work *w) {
 typedef copse_status verification(void *options, struct copse_cli_work *w);
 static verification verify, verify_groups, verify_rings;
 
-/* A file is a schedule, or an index of groups, or a certificate of rings. */
+/* Chooses the check: a file is a schedule, or an index of groups, or a certificate of rings. */
 static verification *kind_of(const char *path) {
   COPSE_AT_END(copse_free_at) char *data = NULL;
   size_t size;
@@ -279,7 +279,7 @@ out:
 
 /* ---- rings and chains ---------------------------------------------------------------------- */
 
-/* such: what the bound is for. */
+/* Prints a part of rings' certificate; such: what the bound is for. */
 static void print_rings_part(const char *what, const char *such,
                              const struct copse_verify_rings_part *p) {
   printf("%s: %d channel%s of %s GB/s: %.10g GB/s, ", what, p->n, COPSE_S(p->n),

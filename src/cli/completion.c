@@ -48,7 +48,7 @@ static const char bash_tail[] =
     "}\n"
     "complete -F _copse copse\n";
 
-/* Of an option with a value: "solve:--links|solve:-l) words='nvlink all default' ;;". */
+/* Prints the values of an option: "solve:--links|solve:-l) words='nvlink all default' ;;". */
 static void print_values(const char *command, const struct copse_option *it) {
   printf("    %s:%s", command, it->name);
   if (it->letter) printf("|%s:-%c", command, it->letter);
@@ -97,7 +97,7 @@ static void print_bash(const struct copse_command *const *commands, int n) {
 
 /* ---- zsh ----------------------------------------------------------------------------------- */
 
-/* Help within brackets within single quotes, the first sentence of it. */
+/* Prints help within brackets within single quotes, the first sentence of it. */
 static void print_zsh_text(const char *text) {
   for (const char *p = text; *p && !(strchr(".;:", *p) && strchr(" \n", p[1])); p++) {
     if (strchr("[]:\\", *p)) putchar('\\');
@@ -108,7 +108,7 @@ static void print_zsh_text(const char *text) {
   }
 }
 
-/* "'(-l --links)'{-l,--links}'[what to keep ...]:MODE:(nvlink all default)'". */
+/* Prints "'(-l --links)'{-l,--links}'[what to keep ...]:MODE:(nvlink all default)'". */
 static void print_zsh_row(const struct copse_option *it) {
   const char *longer = it->argument ? "=" : "", *shorter = it->argument ? "+" : "";
   if (it->letter)
@@ -177,7 +177,7 @@ static void print_zsh(const struct copse_command *const *commands, int n) {
 
 /* ---- fish ---------------------------------------------------------------------------------- */
 
-/* Within single quotes, the first sentence of it. */
+/* Prints help within single quotes, the first sentence of it. */
 static void print_fish_text(const char *text) {
   for (const char *p = text; *p && !(strchr(".;:", *p) && strchr(" \n", p[1])); p++) {
     if (strchr("'\\", *p)) putchar('\\');

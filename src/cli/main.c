@@ -54,7 +54,7 @@ static int exit_of(copse_status status) {
   return COPSE_EXIT_INTERNAL;
 }
 
-/* With --json a failure is an object too, unless one has been printed. */
+/* Prints a failure as an object too with --json, unless one has been printed. */
 static void print_failure(const char *text, int exit) {
   const char *refuted = exit == COPSE_EXIT_REFUTED ? copse_cli_asked.refuted : NULL;
   if (!copse_cli_asked.json) return;
@@ -72,7 +72,7 @@ static int say_failure(const struct copse_err *err) {
   return exit_of(err->status);
 }
 
-/* Where an input is of another kind than its place takes, that. */
+/* Says where an input is of another kind than its place takes. */
 static int say_misplaced(const struct copse_cli_misplaced *it) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_line line = {.used = 0};
@@ -85,7 +85,7 @@ static int say_misplaced(const struct copse_cli_misplaced *it) {
   return say_failure(&err);
 }
 
-/* Where a folder stands in a file's place, what may be meant in it. */
+/* Says what may be meant in a folder that stands in a file's place. */
 static int say_folder(const struct copse_cli_misplaced *it, const char *inside) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_line line = {.used = 0};
@@ -297,12 +297,12 @@ static void print_notes(void) {
 
 /* ---- what a command has in hand -------------------------------------------------------------- */
 
-/* Also where there is no file to name. */
+/* Whether the error names the file; also where there is no file to name. */
 static bool is_named(const struct copse_err *err, const char *file) {
   return !file || strncmp(err->text, file, strlen(file)) == 0;
 }
 
-/* To a rank that can't be reached: what is down. */
+/* Adds what is down to the error that a rank can't be reached. */
 static void add_faults(struct copse_cli_work *w) {
   COPSE_AT_END(copse_text_free) struct copse_text faults = {0};
   struct copse_err whole = COPSE_ERR_INIT;
@@ -312,7 +312,7 @@ static void add_faults(struct copse_cli_work *w) {
   w->err = whole;
 }
 
-/* Where a failure comes from too deep inside to name what it is about. */
+/* Fails; where the failure comes from too deep inside to name what it is about, names it. */
 static int fail(struct copse_cli_work *w) {
   const struct copse_err *err = &w->err;
   struct copse_err placed = COPSE_ERR_INIT;
@@ -380,7 +380,7 @@ static bool is_listed(const char *const *names, int n, const char *name) {
   return false;
 }
 
-/* What the folder's index.json names must be there. Another's index is none of plans. */
+/* Checks that what the folder's index.json names is there. Another's index is none of plans. */
 static copse_status check_index(const char *folder, const char *const *names, int n,
                                 struct copse_arena *arena, struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *data = NULL;
@@ -472,7 +472,7 @@ static void remove_and_end(int signal) { /* whose default is restored */
   raise(signal);
 }
 
-/* A signal that is ignored (nohup) stays so. */
+/* Catches the signals that end the program; one that is ignored (nohup) stays so. */
 static void catch_endings(const struct copse_cli_set *set) {
   struct sigaction is, catching = {.sa_handler = remove_and_end, .sa_flags = (int)SA_RESETHAND};
   unfinished = set;
@@ -688,7 +688,7 @@ static struct {
   int percent; /* < 0: not known */
 } bar = {.lock = PTHREAD_MUTEX_INITIALIZER, .stop = PTHREAD_COND_INITIALIZER};
 
-/* By write(): the thread of a forked process must find no lock of stdio taken. */
+/* Prints by write(): the thread of a forked process must find no lock of stdio taken. */
 static void put(const char *text, int n) {
   ssize_t written = write(STDERR_FILENO, text, (size_t)n);
   (void)written; /* there is nowhere to report it */
@@ -725,7 +725,7 @@ static void *show_again_and_again(void *unused) {
   return NULL;
 }
 
-/* With --verbose a phase that has ended is said with its time. */
+/* Begins a phase; with --verbose says the one that has ended with its time. */
 static void begin_phase(const char *phase) {
   double now = copse_clock_seconds();
   if (copse_cli_asked.verbose && bar.phase_begun > 0) {

@@ -142,8 +142,8 @@ static void make_stdin_readable_again(void) {
   close(copy);
 }
 
-/* An input of the command line and what may stand there, of what `option` takes, or NULL. Kinds 0:
- * any. What is piped into standard input stays readable, at the cost of a copy. */
+/* Notes an input of the command line and what may stand there, of what `option` takes, or NULL.
+ * Kinds 0: any. What is piped into standard input stays readable, at the cost of a copy. */
 static void expect_kinds(const char *path, unsigned expected, const char *option) {
   if (expected == 0 || n_inputs == MOST_INPUTS) return;
   if (strcmp(path, "-") == 0) make_stdin_readable_again();
@@ -297,7 +297,7 @@ bool copse_option_continues(const struct copse_option_rows *rows, int i) {
 
 /* ---- parsing ------------------------------------------------------------------------------- */
 
-/* "must be plan or links; did you mean plan?" */
+/* Says "must be plan or links; did you mean plan?". */
 static int refuse_word(const struct copse_command *command, const struct copse_option *it,
                        const char *value) {
   struct copse_near_name near = {.given = value};
@@ -372,8 +372,8 @@ static int refuse_missing(const char *command, const struct copse_option *it, co
   return copse_cli_usage(command, "option '%s' needs a value%s", given, list.used ? list.text : "");
 }
 
-/* 0, or the exit status after what was wrong has been said. `into`: the struct of the row's table.
- */
+/* Takes an option's value. Returns 0, or the exit status after it has said what is wrong. `into`:
+ * the struct of the row's table. */
 static int take(const struct copse_command *command, const struct copse_option *it, char *into,
                 char *value) {
   void *to = into + it->at;
@@ -396,7 +396,7 @@ static int take(const struct copse_command *command, const struct copse_option *
   return good ? COPSE_EXIT_DONE : refuse(command, it, value);
 }
 
-/* "--tok" of --tokens and --token-bytes. */
+/* Whether several options begin so: "--tok" of --tokens and --token-bytes. */
 static bool is_ambiguous(const struct copse_option_rows *rows, const char *given, char list[120]) {
   int n = 0, used = 0;
   for (int i = 0; i < rows->n; i++) {
@@ -409,7 +409,7 @@ static bool is_ambiguous(const struct copse_option_rows *rows, const char *given
   return n > 1;
 }
 
-/* NULL: a letter of none today. */
+/* Finds an option's row; NULL: a letter of none. */
 static const struct copse_option *find_row(const struct copse_option_rows *rows, int option,
                                            int *at) {
   for (*at = 0; *at < rows->n; ++*at)
@@ -418,7 +418,7 @@ static const struct copse_option *find_row(const struct copse_option_rows *rows,
   return NULL;
 }
 
-/* After getopt_long returned '?' or ':': says what was wrong. */
+/* Says what was wrong after getopt_long returned '?' or ':'. */
 static int refuse_unknown(const char *command, const struct copse_option_rows *rows, char **argv,
                           int option) {
   const char *given = argv[optind - 1];
@@ -492,7 +492,7 @@ static int parse_and_run(const struct copse_command *command, int argc, char **a
   return command->run(options, argc - optind, argv + optind);
 }
 
-/* As a shell takes it, for the pages that say what made them. */
+/* Keeps the command line as a shell takes it, for the pages that say what made them. */
 static void keep_line(int argc, char **argv) {
   struct copse_line line = {.used = 0};
   copse_line_add(&line, "copse");
@@ -563,8 +563,8 @@ static int print_words(const char *text, size_t size, int indent, int at) {
   return at;
 }
 
-/* Paragraphs, which empty lines part. A line that starts with a blank or "usage:" stays as it is.
- */
+/* Prints paragraphs, which empty lines part. A line that starts with a blank or "usage:" stays as
+ * it is. */
 static void print_paragraphs(const char *text) {
   while (*text) {
     const char *p = text;
@@ -618,7 +618,7 @@ static void print_section(const struct copse_option_section *s) {
   if (s->after) print_paragraphs(s->after);
 }
 
-/* Of sections that 'copse help inputs' has: the names. */
+/* Prints the names of sections that 'copse help inputs' has. */
 static void print_input_names(const struct copse_command *command) {
   COPSE_AT_END(copse_text_free) struct copse_text names = {0};
   const struct copse_option *before = NULL;
@@ -655,7 +655,7 @@ void copse_command_print_inputs(const struct copse_command *command) {
 
 /* ---- the manual page ----------------------------------------------------------------------- */
 
-/* Text as troff takes it. An empty line starts a paragraph, an indented word a line. */
+/* Prints text as troff takes it. An empty line starts a paragraph, an indented word a line. */
 static void print_troff(const char *text) {
   bool starts = true;
   for (const char *p = text; *p; p++) {

@@ -89,7 +89,8 @@ struct copse_command {
  */
 int copse_command_run(const struct copse_command *command, int argc, char **argv);
 
-/* What --help prints; and what 'copse help inputs' prints, of the first command's sections. */
+/* Prints what --help does; copse_command_print_inputs prints what 'copse help inputs' does, of the
+ * first command's sections. */
 void copse_command_print_help(const struct copse_command *command);
 void copse_command_print_inputs(const struct copse_command *command);
 
@@ -107,14 +108,14 @@ struct copse_option_rows copse_option_rows_of(const struct copse_command *comman
 /* Whether this row goes on with the option of the one before. */
 bool copse_option_continues(const struct copse_option_rows *rows, int i);
 
-/* On standard output, of commands [n]: the OPTIONS of the manual page, in troff's man macros;
- * and what makes a shell complete them (completion.c), false for an unknown shell. */
+/* Prints on standard output, of commands [n]: the OPTIONS of the manual page, in troff's man
+ * macros; and what makes a shell complete them (completion.c), false for an unknown shell. */
 void copse_commands_print_manual(const struct copse_command *const *commands, int n);
 bool copse_commands_print_completion(const char *shell, const struct copse_command *const *commands,
                                      int n);
 
-/* ", for copse check, run, simulate --nccl": at most four of the commands (NULL-terminated) that
- * take a kind of file, as an argument or by an option. */
+/* Adds ", for copse check, run, simulate --nccl": at most four of the commands (NULL-terminated)
+ * that take a kind of file, as an argument or by an option. */
 void copse_commands_add_takers(const struct copse_command *const *commands, unsigned kind,
                                struct copse_line *line);
 
@@ -154,7 +155,7 @@ enum copse_cli_kind {
   COPSE_KIND_UNKNOWN = 0
 };
 
-/* O(size). */
+/* Recognises the kind of an input in O(size). */
 enum copse_cli_kind copse_cli_kind_of(const char *data, size_t size);
 
 /* The first input that is of another kind than expected; false: none is known to be. */
@@ -164,10 +165,9 @@ struct copse_cli_misplaced {
 };
 bool copse_cli_kinds_find_misplaced(struct copse_cli_misplaced *out);
 
-/* The first input that is a folder, and the name of a file in it that may stand in its place, or
- * "".
- */
+/* Finds the first input that is a folder, and the name of a file in it that may stand in its place,
+ * or "". */
 bool copse_cli_kinds_find_folder(struct copse_cli_misplaced *out, char inside[256]);
 
-/* "a schedule, a plan or an MSCCL program" of bits. */
+/* Adds "a schedule, a plan or an MSCCL program" of bits. */
 void copse_cli_kinds_add_names(struct copse_line *line, unsigned kinds);

@@ -23,7 +23,7 @@ struct overlap {
   int best;
 };
 
-/* "A:B", two decimals; false for anything else, such as a file's name. */
+/* Parses "A:B", two decimals; false for anything else, such as a file's name. */
 static bool parse_affine(const char *text, struct copse_compute *out) {
   char alpha[64];
   const char *colon = strchr(text, ':');
@@ -98,7 +98,7 @@ static const char *parse_spec(char *text, struct overlap *s) {
   return NULL;
 }
 
-/* Of a row over degree 1; NAN where that isn't among the degrees. */
+/* Returns the gain of a row over degree 1; NAN where that isn't among the degrees. */
 static double gain(const struct overlap *it, const struct copse_overlap_row *row) {
   for (int i = 0; i < it->problem.n_degrees; i++)
     if (it->rows[i].degree == 1 && it->rows[i].total_us > 0 && row->total_us > 0)

@@ -42,7 +42,7 @@ static int take_tolerance(void *options, const char *command, char *value) {
   return COPSE_EXIT_DONE;
 }
 
-/* A rank, or an id that is looked for when the topology is known. */
+/* Takes a rank, or an id that is looked for when the topology is known. */
 static int take_root(void *options, const char *command, char *value) {
   struct copse_cli_solve *a = options;
   int64_t rank = 0;
@@ -121,7 +121,7 @@ int copse_cli_solve_check(struct copse_cli_solve *a, const char *command, int n_
   return clash ? copse_cli_usage(command, "%s", clash) : 0;
 }
 
-/* Where most of M crosses no link, rates that count it say little of the links. */
+/* Notes where most of M crosses no link: rates that count it say little of the links. */
 static copse_status note_diagonal(const char *label, const int64_t *bytes, int n,
                                   struct copse_err *err) {
   int64_t m;
@@ -221,13 +221,13 @@ void copse_cli_print_cut_json(const struct copse_schedule *s) {
   print_nodes_json("reduce_cut", s, s->bound.reduce_cut, s->bound.n_reduce_cut);
 }
 
-/* A bound that the schedule doesn't reach says nothing of what limits the schedule. */
+/* Names what limits the schedule; a bound that it doesn't reach says nothing of that. */
 static const char *what_limits(const struct copse_schedule *s) {
   return copse_q_cmp(s->time_per_GB, s->bound.time_per_GB) > 0 ? "bound, not reached"
                                                                : "bottleneck";
 }
 
-/* The links that bound an alltoall: those of the greatest length. */
+/* Prints the links that bound an alltoall: those of the greatest length. */
 static void print_busy_lengths(const struct copse_topology *t, const struct copse_schedule *s) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   struct copse_q most = COPSE_Q_ZERO;
@@ -288,7 +288,7 @@ void copse_cli_set_default_tolerance(const struct copse_topology *topology,
   options->may_miss = true;
 }
 
-/* A schedule that its own verifier refuses must never reach a file. */
+/* Verifies what was computed: a schedule that its own verifier refuses must never reach a file. */
 static copse_status self_check(const struct copse_schedule *schedule,
                                const struct copse_topology *topology, struct copse_err *err) {
   struct copse_verify_report report;

@@ -32,7 +32,7 @@ extern const struct copse_option copse_cli_solve_options[];
 int copse_cli_solve_check(struct copse_cli_solve *args, const char *command, int n_left,
                           char *const *left);
 
-/* The file of --demand, if there is one, to work->demand and the options of solving. */
+/* Reads the file of --demand, if there is one, to work->demand and the options of solving. */
 copse_status copse_cli_load_demand(const struct copse_cli_solve *args,
                                    struct copse_solve_options *options,
                                    struct copse_cli_work *work) COPSE_CHECKED;
@@ -44,7 +44,7 @@ copse_status copse_cli_write_schedule(const char *path, const struct copse_sched
                                       const char *instead, size_t *size,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* The rank of --root, where it is an id of the topology. COPSE_BAD_INPUT. */
+/* Finds the rank of --root, where it is an id of the topology. COPSE_BAD_INPUT. */
 copse_status copse_cli_find_root(const struct copse_cli_solve *args,
                                  const struct copse_topology *topology,
                                  struct copse_solve_options *options,
@@ -61,17 +61,17 @@ extern const char *const copse_cli_bound_kinds[];
 void copse_cli_print_rates_json(const struct copse_schedule *s);
 void copse_cli_print_cut_json(const struct copse_schedule *s);
 
-/* "bottleneck: into GPU 0 of h0: ..": the cut, or of several that which counts most, or the links
- * of the greatest length; nothing where the bound has none. */
+/* Prints "bottleneck: into GPU 0 of h0: ..": the cut, or of several that which counts most, or the
+ * links of the greatest length; nothing where the bound has none. */
 void copse_cli_print_bottleneck(const struct copse_topology *t, const struct copse_schedule *s);
 
-/* How near its bound an alltoall should come where nobody says: up to 64 ranks exactly, of more 1
- * %, and what is further from it is made all the same. */
+/* Sets how near its bound an alltoall should come where nobody says: up to 64 ranks exactly, of
+ * more 1 %, and what is further from it is made all the same. */
 void copse_cli_set_default_tolerance(const struct copse_topology *topology,
                                      struct copse_solve_options *options);
 
-/* The bound of all schedules in which GPUs alone copy and add, as NCCL's rings and trees do: also
- * where switches are marked. root: of broadcast and reduce, else -1. The caller releases *out,
+/* Finds the bound of all schedules in which GPUs alone copy and add, as NCCL's rings and trees do:
+ * also where switches are marked. root: of broadcast and reduce, else -1. The caller releases *out,
  * whose nodes are the topology's. */
 copse_status copse_cli_solve_bound(const struct copse_topology *topology,
                                    copse_collective collective, int root, const char *label,
@@ -79,9 +79,9 @@ copse_status copse_cli_solve_bound(const struct copse_topology *topology,
                                    struct copse_err *err) COPSE_CHECKED;
 
 /*
- * copse_solve_schedule, then (but for bound_only) copse_verify_schedule: a schedule that its own
- * verifier refuses is COPSE_INTERNAL. Without has_tolerance an alltoall of many ranks gets
- * 1 %. verify_seconds may be NULL. The caller releases *out.
+ * Solves by copse_solve_schedule, then (but for bound_only) verifies by copse_verify_schedule: a
+ * schedule that its own verifier refuses is COPSE_INTERNAL. Without has_tolerance an alltoall of
+ * many ranks gets 1 %. verify_seconds may be NULL. The caller releases *out.
  */
 copse_status copse_cli_solve_checked(const struct copse_topology *topology,
                                      const struct copse_solve_options *options, bool has_tolerance,

@@ -75,8 +75,8 @@ static bool fails(const struct job *j, int node) {
 
 /* files */
 
-/* "down-h0.nic3.json"; characters that trouble shells are replaced, and the node's number keeps
- * such names apart. NULL when memory ran out. */
+/* Names a failure's file, "down-h0.nic3.json"; characters that trouble shells are replaced, and the
+ * node's number keeps such names apart. NULL when memory ran out. */
 static const char *name_file(struct job *j, int node) {
   static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
   const char *id = j->work->topology->nodes[node].id;
@@ -88,7 +88,7 @@ static const char *name_file(struct job *j, int node) {
   return name;
 }
 
-/* node < 0: the healthy fabric. */
+/* Keeps a result; node < 0: the healthy fabric's. */
 static copse_status keep(struct job *j, int node, const struct copse_schedule *schedule) {
   struct outcome *o = node < 0 ? &j->healthy : &j->outcomes[node];
   o->done = o->solved = true;
@@ -104,7 +104,7 @@ static copse_status keep(struct job *j, int node, const struct copse_schedule *s
 
 /* solving */
 
-/* What is left of base when this node fails as well. */
+/* Makes what is left of base when this node fails as well. */
 static copse_status break_one(const struct job *j, int node, struct copse_topology **out) {
   const struct copse_cli_topology *topology = &j->args->topology;
   struct copse_fault faults[COPSE_CLI_MAX_FAULTS + 1];
@@ -137,7 +137,7 @@ static copse_status turn(struct job *j, int to, const int *image, const struct c
   return COPSE_OK;
 }
 
-/* All failures that automorphisms take that of `node` to. */
+/* Fills in all failures that automorphisms take that of `node` to. */
 static copse_status fill_orbit(struct job *j, int node, struct copse_schedule *schedule) {
   COPSE_AT_END(copse_orbit_free) struct copse_orbit orbit = {0};
   COPSE_DO(copse_orbit_find(&j->alike, j->work->topology->n_nodes, node, &orbit, j->err));
@@ -231,7 +231,7 @@ static void add_index(const struct job *j, struct copse_text *text) {
   copse_text_add(text, "\n ]}\n");
 }
 
-/* A single rank that is left has nothing to send. */
+/* Prints a result. A single rank that is left has nothing to send. */
 static void print_solved(const struct job *j, const struct outcome *o) {
   double algbw = rate(o->time_per_GB);
   printf("%18s ", COPSE_CLI_Q(o->time_per_GB));
@@ -280,7 +280,7 @@ static copse_status write_report(struct job *j) {
 
 /* all of it */
 
-/* The rotation of hosts that the nodes' names show, and whatever else is found. */
+/* Finds the rotation of hosts that the nodes' names show, and whatever else is found. */
 static copse_status find_alike(struct job *j) {
   struct copse_permutation rotation;
   COPSE_DO(copse_topology_symmetry(j->work->topology, &j->alike, j->err));
@@ -321,7 +321,7 @@ static copse_status solve_failures(struct job *j) {
 
 /* ---- --groups -------------------------------------------------------------------------------- */
 
-/* Ranks were listed in `whole`; some of it may be broken. */
+/* Moves the lists of ranks from `whole`, in which they were listed; some of it may be broken. */
 static copse_status move_list(struct job *j) {
   for (int g = 0; g < j->n_groups; g++)
     for (int r = 0; r < j->list[g].n; r++) {
@@ -353,7 +353,7 @@ static copse_status load_groups(struct job *j) {
   return move_list(j);
 }
 
-/* Schedules that their own verifier refuses must never reach a file. */
+/* Verifies what was computed: schedules that their own verifier refuses must never reach a file. */
 static copse_status check_groups(struct job *j) {
   struct copse_verify_groups_report report;
   struct copse_err why = COPSE_ERR_INIT;
@@ -657,7 +657,7 @@ static copse_status find_best(struct pareto *j) {
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* "1K-64K, 1G" */
+/* Prints the sizes at which a row is best: "1K-64K, 1G". */
 static void print_sizes(const struct row *row) {
   static const char *const names[N_SIZES] = {"1K", "4K",  "16K", "64K",  "256K", "1M",
                                              "4M", "16M", "64M", "256M", "1G"};

@@ -28,8 +28,9 @@ struct copse_cli_many {
 int copse_cli_solve_many(struct copse_cli_many *how);
 
 /*
- * --pareto: the exact optimum, every k from 1 to what that needs, or to the k of the arguments (0:
- * 64), and the baselines; of these what nothing else equals in both height and time, and the sizes
- * at which it is predicted to be the fastest. The exit status.
+ * Does what --pareto asks for: makes the exact optimum, every k from 1 to what that needs, or to
+ * the k of the arguments (0: 64), and the baselines; prints of these what nothing else equals in
+ * both height and time, and the sizes at which it is predicted to be the fastest. Returns the exit
+ * status.
  */
 int copse_cli_solve_pareto(struct copse_cli_many *how);

@@ -45,7 +45,7 @@ static int take_nvlink_switch(void *options, const char *command, char *value) {
   return copse_cli_usage(command, "--nvlink-switch must be GB/s above 0, such as 240");
 }
 
-/* "2.31", "2.27.5": 22705. */
+/* Takes "2.31" or "2.27.5": 22705. */
 static int take_nccl_version(void *options, const char *command, char *value) {
   struct copse_cli_topology *args = options;
   const char *at = value;
@@ -84,7 +84,7 @@ static int take_down(void *options, const char *command, char *value) {
   return add_fault(options, command, value, COPSE_Q_ZERO);
 }
 
-/* WHAT=PART; ids may have "=" in them. */
+/* Takes WHAT=PART; ids may have "=" in them. */
 static int take_derate(void *options, const char *command, char *value) {
   struct copse_q left;
   char *equals = strrchr(value, '=');
@@ -357,7 +357,7 @@ copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
 
 /* ---- files of another topology -------------------------------------------------------------- */
 
-/* An option with a value that a shell may take for something else. */
+/* Adds an option with a value that a shell may take for something else. */
 static void add_option(struct copse_text *out, const char *option, const char *value) {
   copse_text_add(out, " %s ", option);
   copse_text_add_shell(out, value);

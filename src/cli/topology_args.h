@@ -60,7 +60,7 @@ extern const char copse_cli_costs_intro[];
     .options = copse_cli_costs_options, .at = offsetof(struct_type, member)          \
   }
 
-/* The defaults, over them the profile's, over them those given. */
+/* Sets the defaults, over them the profile's, over them those given. */
 copse_status copse_cli_costs(const struct copse_cli_topology *args,
                              const struct copse_cli_costs *costs, struct copse_predict_options *out,
                              struct copse_err *err) COPSE_CHECKED;
@@ -92,7 +92,7 @@ copse_status copse_cli_load_nccl(const struct copse_cli_nccl *nccl,
 copse_status copse_cli_repeat_host(struct copse_topology **topology, int hosts,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* "1%", "0.5 %" or a fraction "0.01"; not negative. */
+/* Parses "1%", "0.5 %" or a fraction "0.01"; not negative. */
 bool copse_cli_parse_part(const char *text, struct copse_q *out);
 
 /* Whether a topology is given, as a path or a line; both is COPSE_INVALID. */
@@ -103,11 +103,11 @@ bool copse_cli_has_topology(const struct copse_cli_topology *args);
 int copse_cli_take_topology(struct copse_cli_topology *args, const char *command, int n_left,
                             char *const *left);
 
-/* The arguments with which another command reads the same topology, as a shell takes them: file or
- * line, --links, --nvlink-switch, --gpu, --profile, and --nccl-version. */
+/* Adds the arguments with which another command reads the same topology, as a shell takes them:
+ * file or line, --links, --nvlink-switch, --gpu, --profile, and --nccl-version. */
 void copse_cli_topology_words(const struct copse_cli_topology *args, struct copse_text *text);
 
-/* As messages name it. */
+/* Returns how messages name the topology. */
 const char *copse_cli_topology_label(const struct copse_cli_topology *args);
 
 /*
@@ -119,8 +119,9 @@ copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
                                      struct copse_topology **out, struct copse_topology **healthy,
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* The two steps of it: as the file has it; and the choice of ranks from `whole` after these faults
- * (the arguments' own are not looked at). The caller releases *out. */
+/* Does one of the two steps of it: loads the topology as the file has it; copse_cli_change_topology
+ * makes the choice of ranks from `whole` after these faults (the arguments' own are not looked at).
+ * The caller releases *out. */
 copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
@@ -130,9 +131,9 @@ copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
                                        struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The options that make the topology `made_for` of the one called `given`, where its name says that
- * (modify.c): "a100-x2 without h0.nic3, with h1.nic0 at 50%" is a100-x2 with --down h0.nic3 and
- * --derate h1.nic0=50%. Adds nothing where the name is another, or NULL.
+ * Adds the options that make the topology `made_for` of the one called `given`, where its name
+ * says that (modify.c): "a100-x2 without h0.nic3, with h1.nic0 at 50%" is a100-x2 with --down
+ * h0.nic3 and --derate h1.nic0=50%. Adds nothing where the name is another, or NULL.
  */
 void copse_cli_faults_between(const char *made_for, const char *given, struct copse_text *out);
 
@@ -145,14 +146,14 @@ const char *copse_cli_other_topology(const struct copse_cli_topology *args, cons
                                      const struct copse_topology *given,
                                      char text[COPSE_CLI_OTHER_TEXT]);
 
-/* COPSE_BAD_INPUT for a schedule that was made for another cluster: neither for `whole` nor for it
- * with parts down. */
+/* Fails with COPSE_BAD_INPUT for a schedule that was made for another cluster: neither for `whole`
+ * nor for it with parts down. */
 copse_status copse_cli_check_made_for(const struct copse_topology *whole, const char *file,
                                       const struct copse_schedule *s,
                                       struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The catalogue's folders, NULL-terminated: $COPSE_TOPOLOGIES alone if it is set; else
+ * Returns the catalogue's folders, NULL-terminated: $COPSE_TOPOLOGIES alone if it is set; else
  * share/copse/topologies where copse is installed, and topologies/ of the source where it was
  * built. Owned by the function; found once.
  */

@@ -34,8 +34,8 @@ static copse_status start(struct draft *d, const struct copse_topology *from) {
 
 /* ---- what is broken ---------------------------------------------------------------------- */
 
-/* Finds the ends in "SRC>DST". Ids may have ">" in them: the split is where both halves are nodes.
- */
+/* Finds the ends in "SRC>DST". Ids may have ">" in them: the split is where both halves are
+ * nodes. */
 static bool find_ends(const struct copse_topology *t, char *what, int *src, int *dst) {
   for (char *at = strchr(what, '>'); at; at = strchr(at + 1, '>')) {
     *at = '\0';

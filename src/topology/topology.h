@@ -130,8 +130,8 @@ copse_status copse_topology_synthetic(const char *spec,
 copse_status copse_catalogue_find(const char *path, const char *const *folders, char **out,
                                   struct copse_err *err) COPSE_CHECKED;
 
-/* Finds the catalogue's file of that name alone, NULL where there is none. The caller frees *out.
- */
+/* Finds the catalogue's file of that name alone, NULL where there is none. The caller frees
+ * *out. */
 copse_status copse_catalogue_path(const char *name, const char *const *folders, char **out,
                                   struct copse_err *err) COPSE_CHECKED;
 

@@ -227,8 +227,8 @@ static bool is_on(const struct side *s, int r) {
   return s->inside[s->topology->rank_nodes[r]] == s->shown;
 }
 
-/* Counts a side's hosts if they are whole, and finds the first; 0 where the side has a part of one.
- */
+/* Counts a side's hosts if they are whole, and finds the first; 0 where the side has a part of
+ * one. */
 static int count_hosts(const struct side *s, int *first) {
   const struct copse_topology *t = s->topology;
   int n = 0;

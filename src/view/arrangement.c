@@ -84,7 +84,7 @@ static copse_status read_graph(struct parser *p) {
   return COPSE_OK;
 }
 
-/* From inches, and upwards. */
+/* Reads a point, from inches and upwards to pixels and downwards. */
 static bool next_point(struct parser *p, struct copse_point *out) {
   if (!next_number(p, &out->x) || !next_number(p, &out->y)) return false;
   out->x *= PIXELS_PER_INCH;
@@ -223,8 +223,8 @@ static double cost(const struct placing *p, int above, int columns) {
   return fabs(log(width / height / ASPECT)) + ROW_COST * rows;
 }
 
-/* The columns, and how many hosts go above the fabric: half, or all in one row where hosts are
- * high. */
+/* Chooses the columns, and how many hosts go above the fabric: half, or all in one row where hosts
+ * are high. */
 static void choose_columns(struct placing *p) {
   int n = p->w->n_parts, half = (n + 1) / 2;
   bool high = p->cell_height > 0.8 * p->cell_width;
@@ -260,7 +260,7 @@ static void put_part(struct placing *p, int g, double x, double y, bool turned) 
   }
 }
 
-/* Where the centre of what is in host g goes. */
+/* Places the centre of what is in each of some hosts. */
 static double put_hosts(struct placing *p, int from, int to, double top, bool turned) {
   for (int g = from; g < to; g++) {
     int column = (g - from) % p->columns, row = (g - from) / p->columns;
@@ -274,7 +274,7 @@ static double put_hosts(struct placing *p, int from, int to, double top, bool tu
   return top + rows_of(to - from, p->columns) * (p->cell_height + GAP);
 }
 
-/* A switch of hosts of one side only goes to that side. */
+/* Chooses the fabric's rows. A switch of hosts of one side only goes to that side. */
 static void choose_rows(struct placing *p) {
   const struct copse_topology *t = p->w->topology;
   for (int v = 0; v < t->n_nodes; v++) p->row[v] = p->level[v] == 1 ? 0 : -1;
@@ -305,7 +305,7 @@ struct seat {
 
 COPSE_ORDER(by_wish, struct seat, COPSE_UP(wish) ?: COPSE_UP(node))
 
-/* The middle of what a node is joined to and has a place already. */
+/* Returns the middle of what a node is joined to and has a place already. */
 static double wish_of(const struct placing *p, int v, int rows_done) {
   const struct copse_arrangement_work *w = p->w;
   double sum = 0;
@@ -370,8 +370,8 @@ static copse_status place_around_fabric(struct placing *p) {
 
 /* ---- hosts joined directly: Graphviz places them as boxes --------------------------------- */
 
-/* Boxes 0 .. n_parts - 1 are hosts, n_parts + v is node v of the fabric. Links are drawn from node
- * to node. */
+/* Takes the places from a layout. Boxes 0 .. n_parts - 1 are hosts, n_parts + v is node v of the
+ * fabric. Links are drawn from node to node. */
 static void take_places(struct placing *p, const struct copse_graph_layout *layout) {
   struct copse_arrangement_work *w = p->w;
   p->width = layout->width;
@@ -432,13 +432,13 @@ static copse_status place(struct placing *p) {
 
 /* ---- links between hosts ------------------------------------------------------------------ */
 
-/* Where on a wide box a link to something at x ends: spread as what it is joined to. */
+/* Returns where on a wide box a link to something at x ends: spread as what it is joined to. */
 static double port(const struct copse_arrangement_box *box, double x, double width) {
   double room = box->width / 2 - 16;
   return room > 40 ? box->x + room * fmax(-1, fmin(1, (x - box->x) / (0.5 * width))) : box->x;
 }
 
-/* Upright at both ends; a bow between neighbours in a row. */
+/* Routes a link upright at both ends; in a bow between neighbours in a row. */
 static void route(const struct copse_arrangement_box *a, const struct copse_arrangement_box *b,
                   double width, struct copse_point *to) {
   double dx = b->x - a->x, dy = b->y - a->y;

@@ -47,10 +47,10 @@ struct copse_arrangement {
 };
 
 /*
- * The caller frees *out with copse_arrangement_free. COPSE_UNSUPPORTED without Graphviz, saying
- * what to install, and for a topology beyond the limits above; COPSE_NOMEM (also if
- * Graphviz takes longer than a minute), COPSE_IO. The same topology gives the same arrangement with
- * the same version of Graphviz.
+ * Arranges a topology; the caller frees *out with copse_arrangement_free. COPSE_UNSUPPORTED
+ * without Graphviz, saying what to install, and for a topology beyond the limits above;
+ * COPSE_NOMEM (also if Graphviz takes longer than a minute), COPSE_IO. The same topology gives the
+ * same arrangement with the same version of Graphviz.
  */
 copse_status copse_arrangement_make(const struct copse_topology *topology,
                                     struct copse_arrangement **out,

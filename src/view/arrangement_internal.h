@@ -43,7 +43,7 @@ enum copse_arrangement_shape {
 void copse_arrangement_graph_begin(struct copse_text *text, enum copse_arrangement_shape shape,
                                    int ring);
 void copse_arrangement_graph_node(struct copse_text *text, int i, double width, double height);
-/* In pixels, y upwards. */
+/* Pins a node, in pixels, y upwards. */
 void copse_arrangement_graph_pin(struct copse_text *text, int i, double x, double y);
 
 /* What Graphviz makes of a graph: its size, centres of boxes by name (y downwards), and Bezier

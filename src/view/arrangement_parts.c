@@ -11,7 +11,8 @@
 #define LABEL_CHARACTERS 16
 #define CHARACTER_WIDTH 6.4 /* of the 11 pixel font */
 
-/* "h3.gpu0": "gpu0"; "gpu@0000:c1:00.0": "c1:00.0"; of what is still too long the end. */
+/* Shortens an id: "h3.gpu0" to "gpu0"; "gpu@0000:c1:00.0" to "c1:00.0"; what is still too long to
+ * its end. */
 static const char *short_label(struct copse_arena *arena, const char *id, bool in_host) {
   const char *text = id + (in_host ? copse_id_prefix(id) : 0), *at = strrchr(text, '@');
   if (at && at[1]) text = at + 1;
@@ -110,9 +111,9 @@ static bool has_fabric(const struct copse_arrangement_work *w) {
   return false;
 }
 
-/* Where ranks are joined directly and by no switch, they are a circle in rank order, with what else
- * hangs on them around it; but of a host at a fabric a row with arcs over it, so that its NICs face
- * the fabric. Tori of many ranks show best by springs. */
+/* Chooses the shape. Where ranks are joined directly and by no switch, they are a circle in rank
+ * order, with what else hangs on them around it; but of a host at a fabric a row with arcs over it,
+ * so that its NICs face the fabric. Tori of many ranks show best by springs. */
 static enum copse_arrangement_shape choose_shape(const struct copse_arrangement_work *w, int g,
                                                  int n_ranks) {
   const struct copse_topology *t = w->topology;
@@ -127,7 +128,7 @@ static enum copse_arrangement_shape choose_shape(const struct copse_arrangement_
   return n_ranks <= MOST_IN_A_CIRCLE ? COPSE_SHAPE_CIRCLE : COPSE_SHAPE_SPRINGS;
 }
 
-/* NVSwitches 0, ranks 1, everything else by its distance from the ranks. */
+/* Numbers layers: NVSwitches 0, ranks 1, everything else by its distance from the ranks. */
 static void find_layers(const struct copse_arrangement_work *w, int g, int *layer) {
   const struct copse_topology *t = w->topology;
   const struct copse_arrangement_part *part = &w->parts[g];
@@ -159,7 +160,8 @@ static void add_layers(struct copse_text *text, const struct copse_arrangement_p
 #define CIRCLE_ROOM 92.0 /* of the circle for a rank */
 #define CIRCLE_STEP 84.0 /* from a circle to the one around it */
 
-/* Where a node on the circle `depth` + 1 is drawn to: the middle of its neighbours on `depth`. */
+/* Returns where a node on the circle `depth` + 1 is drawn to: the middle of its neighbours on
+ * `depth`. */
 static double wished_angle(const struct copse_arrangement_work *w, int g, int v, const int *layer,
                            const double *angle) {
   const struct copse_topology *t = w->topology;
@@ -173,7 +175,7 @@ static double wished_angle(const struct copse_arrangement_work *w, int g, int v,
   return hypot(x, y) < 1e-6 ? 0 : atan2(y, x);
 }
 
-/* The first angle from `wished` on that no other of the circle is near to. */
+/* Finds the first angle from `wished` on that no other of the circle is near to. */
 static double free_angle(const struct copse_arrangement_part *part, int v, const int *layer,
                          const double *angle, double wished, double apart) {
   for (int tries = 0; tries <= 4 * part->n_members; tries++) {
@@ -189,7 +191,8 @@ static double free_angle(const struct copse_arrangement_part *part, int v, const
   return wished;
 }
 
-/* Ranks in rank order from the top, clockwise; each depth of the others on a circle around them. */
+/* Pins ranks in rank order from the top, clockwise; each depth of the others on a circle around
+ * them. */
 static copse_status pin_circle(const struct copse_arrangement_work *w, int g, int n_ranks,
                                const int *layer, struct copse_text *text) {
   const struct copse_arrangement_part *part = &w->parts[g];
@@ -217,7 +220,8 @@ static copse_status pin_circle(const struct copse_arrangement_work *w, int g, in
   return COPSE_OK;
 }
 
-/* Each pair of joined nodes once: link i, or its reverse if that comes first. */
+/* Whether link i is the first of its pair: each pair of joined nodes counts once, by link i, or its
+ * reverse if that comes first. */
 static bool is_first_of_pair(const struct copse_topology *t, int i) {
   int reverse = copse_topology_find_link(t, t->links[i].dst, t->links[i].src);
   return reverse < 0 || reverse > i;
@@ -303,7 +307,7 @@ static bool is_arc(const struct copse_arrangement_work *w, int i, int g) {
   return inside(w, &w->topology->links[i], g) && w->curves[i].n_points == 0;
 }
 
-/* Links that Graphviz did not get, and room for them above all else. */
+/* Adds links that Graphviz did not get, and room for them above all else. */
 static copse_status add_arcs(struct copse_arrangement_work *w, int g) {
   struct copse_arrangement_part *part = &w->parts[g];
   const struct copse_topology *t = w->topology;
@@ -334,7 +338,7 @@ static copse_status add_arcs(struct copse_arrangement_work *w, int g) {
 
 /* ---- all together -------------------------------------------------------------------------- */
 
-/* Parts with the same text share a graph. */
+/* Shares one graph among parts with the same text. */
 static void share(struct parts *p, struct copse_text *all) {
   for (int g = 0; g < p->w->n_parts; g++) {
     int same = 0;

@@ -32,14 +32,14 @@ static void add_wrapped(struct copse_text *text, const char *label, int indent, 
   copse_text_append(text, "\n", 1);
 }
 
-/* "370.8", or "-". */
+/* Returns "370.8", or "-". */
 static const char *figure(double v, char buffer[24]) {
   if (!isfinite(v)) return "-";
   snprintf(buffer, 24, "%.4g", v);
   return buffer;
 }
 
-/* "57 %" of what stands before it; "" where one is missing. */
+/* Returns "57 %" of what stands before it; "" where one is missing. */
 static const char *percent(double v, double of, char buffer[24]) {
   if (!isfinite(v) || !(of > 0)) return "";
   if (v > 10 * of)

@@ -278,7 +278,7 @@ static void add_hosts(struct copse_text *text, const struct copse_drawing *d) {
   }
 }
 
-/* Over the links that cross them. */
+/* Adds the hosts' names, over the links that cross them. */
 static void add_host_names(struct copse_text *text, const struct copse_drawing *d) {
   for (int g = 0; g < d->arrangement->n_groups; g++) {
     const struct copse_arrangement_group *group = &d->arrangement->groups[g];
@@ -332,7 +332,7 @@ static void add_entry(struct legend *l, const struct copse_legend_entry *e) {
   copse_text_add(l->text, "\n");
 }
 
-/* Node types, then the entries from a new row on; returns the height. */
+/* Adds node types, then the entries from a new row on; returns the height. */
 static double add_legend(const struct copse_drawing *d, struct copse_text *text, double width) {
   struct legend l = {.text = text, .width = width, .y = LEGEND_ROW / 2};
   bool seen[N_TYPES] = {false};
@@ -416,7 +416,7 @@ static void find_bands(const struct copse_topology *t, struct band bands[COPSE_L
   }
 }
 
-/* NULL when memory ran out. */
+/* Makes the text of a band; NULL when memory ran out. */
 static const char *band_text(struct copse_arena *arena, const struct band *band) {
   bool one = copse_q_eq(band->least, band->most);
   double least = copse_q_to_double(band->least), most = copse_q_to_double(band->most);

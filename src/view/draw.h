@@ -69,8 +69,8 @@ extern const char copse_draw_css[];
 /* Appends one <svg> element; `inlined`: as part of a page that has copse_draw_css. */
 void copse_draw(const struct copse_drawing *drawing, bool inlined, struct copse_text *text);
 
-/* The picture of a topology: widths and colours by bandwidth, the same in all pictures, with a
- * legend of the values and how many links have them. `inlined` as above. COPSE_NOMEM. */
+/* Draws the picture of a topology: widths and colours by bandwidth, the same in all pictures, with
+ * a legend of the values and how many links have them. `inlined` as above. COPSE_NOMEM. */
 copse_status copse_topology_draw(const struct copse_topology *topology,
                                  const struct copse_arrangement *arrangement, bool inlined,
                                  struct copse_text *text, struct copse_err *err) COPSE_CHECKED;

@@ -83,7 +83,7 @@ static const struct {
     {50, "to 75 %"}, {75, "to 90 %"}, {90, "below 100 %"}, {100, "100 %: the bottleneck"},
 };
 
-/* How a link's load compares with the time: the last level is exact. */
+/* Finds how a link's load compares with the time: the last level is exact. */
 static copse_status level_of(const struct picture *p, struct copse_q seconds, int *level) {
   struct copse_q part;
   *level = 0;
@@ -100,7 +100,7 @@ static copse_status level_of(const struct picture *p, struct copse_q seconds, in
 
 #define NUMBERED 6 /* of the busiest links */
 
-/* Their share of the time, the busiest first. */
+/* Labels the busiest links with their share of the time, the busiest first. */
 static void number_busiest(struct picture *p) {
   int n = 0;
   for (int level = COPSE_LINK_LOADS - 1; level > 0; level--)
@@ -147,7 +147,7 @@ static copse_status mark_inside(struct picture *p, const int *cut, int n, bool *
   return COPSE_OK;
 }
 
-/* Links that leave the set, or enter it where a reduction is bounded. */
+/* Marks links that leave the set, or enter it where a reduction is bounded. */
 static void glow(struct picture *p, const bool *inside, bool entering) {
   const struct copse_topology *t = p->topology;
   double through = 0;
@@ -255,8 +255,8 @@ static copse_status add_hop(struct copse_schedule_hops *hops, struct copse_sched
   return COPSE_PUSH(hops->list, hops->n, hops->capacity, err, hop);
 }
 
-/* A broadcast hop waits for the one that reached its source, a reduce hop for all into it: both
- * have been seen before, and `ready` has the last step into each rank. */
+/* Finds the hops of a tree. A broadcast hop waits for the one that reached its source, a reduce hop
+ * for all into it: both have been seen before, and `ready` has the last step into each rank. */
 static copse_status find_tree_hops(const struct copse_schedule *s,
                                    const struct copse_schedule_tree *tree,
                                    struct copse_schedule_hops *hops, struct copse_err *err) {
@@ -272,7 +272,7 @@ static copse_status find_tree_hops(const struct copse_schedule *s,
   return COPSE_OK;
 }
 
-/* A path is cut at the ranks that it goes through. */
+/* Finds the hops of a path, which is cut at the ranks that it goes through. */
 static copse_status find_path_hops(const struct copse_schedule_path *path,
                                    struct copse_schedule_hops *hops, struct copse_err *err) {
   const int *rank_of = hops->scratch;
@@ -360,14 +360,14 @@ static copse_status start_part(struct picture *p, int part) {
 
 static const char *last_colour(int i) { return i + 1 == COPSE_LINK_HOPS ? " and later" : ""; }
 
-/* The legend of one part counts its hops. */
+/* Explains the steps of one part, whose legend counts its hops. */
 static void explain_steps(struct picture *p) {
   for (int i = 0; i < COPSE_LINK_HOPS && p->counts[i] > 0; i++)
     explain(p, COPSE_LEGEND_LINK, COPSE_LINK_HOP + i,
             picture_text(p, "step %d%s \xc3\x97 %d", i + 1, last_colour(i), p->counts[i]));
 }
 
-/* That of all parts has the steps of the longest. */
+/* Explains the steps of the longest part, for the legend of all. */
 static copse_status explain_all(struct picture *p) {
   int last = 0;
   for (int part = 0; part < copse_schedule_parts(p->schedule); part++) {

@@ -5,7 +5,7 @@
 #include "schedule/schedule.h"
 #include "view/draw.h"
 
-/* What moves together: a tree, or for an alltoall all that one rank sends. Of the schedule's
+/* Counts what moves together: a tree, or for an alltoall all that one rank sends. So the schedule's
  * trees, or one for each rank. */
 int copse_schedule_parts(const struct copse_schedule *schedule);
 
@@ -24,8 +24,8 @@ struct copse_schedule_hops {
   int *scratch; /* [n_nodes or n_ranks] */
 };
 
-/* The hops of a part, in place of what was there; the schedule must be expanded. COPSE_INVALID
- * where there is no such part. */
+/* Finds the hops of a part, in place of what was there; the schedule must be expanded.
+ * COPSE_INVALID where there is no such part. */
 copse_status copse_schedule_hops_find(const struct copse_schedule *schedule, int part,
                                       struct copse_schedule_hops *hops,
                                       struct copse_err *err) COPSE_CHECKED;
@@ -34,16 +34,16 @@ void copse_schedule_hops_free(struct copse_schedule_hops *hops);
 /* For the pictures the schedule's node numbers must be the topology's, as those of a schedule that
  * was solved on it (else COPSE_INVALID), and a compact one must have been expanded. */
 
-/* Each direction of each link by its load over bandwidth, as a part of the time that the
- * schedule takes; links of the bound's cut (or greatest lengths) glow, the smaller side of
- * the cut has a ring. COPSE_OVERFLOW, COPSE_NOMEM. */
+/* Draws each direction of each link by its load over bandwidth, as a part of the time that the
+ * schedule takes; links of the bound's cut (or greatest lengths) glow, the smaller side of the cut
+ * has a ring. COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_schedule_draw_load(const struct copse_schedule *schedule,
                                       const struct copse_topology *topology,
                                       const struct copse_arrangement *arrangement, bool inlined,
                                       struct copse_text *text, struct copse_err *err) COPSE_CHECKED;
 
-/* A part's hops by colour. COPSE_INVALID where there is no such part. Part -1: part 0 as the first
- * of many that a page's script will show; title and legend are for all of them. */
+/* Draws a part's hops by colour. COPSE_INVALID where there is no such part. Part -1: part 0 as the
+ * first of many that a page's script will show; title and legend are for all of them. */
 copse_status copse_schedule_draw_part(const struct copse_schedule *schedule,
                                       const struct copse_topology *topology,
                                       const struct copse_arrangement *arrangement, int part,

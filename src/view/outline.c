@@ -65,7 +65,7 @@ static bool is_switch(const struct outline *o, int v) {
   return is_type(o, v, "nvswitch") || is_type(o, v, "switch");
 }
 
-/* Without the host, and of "nic@0000:0c:00.0" what the type does not say. */
+/* Names a node without the host, and of "nic@0000:0c:00.0" by what the type does not say. */
 static const char *name_of(const struct outline *o, int v) {
   const char *id = o->topology->nodes[v].id, *type = o->topology->nodes[v].type;
   size_t n = strlen(type);
@@ -91,7 +91,7 @@ static int find(const struct outline *o, int src, int dst) {
   return copse_topology_find_link(o->topology, src, dst);
 }
 
-/* "300", or "450 out, 400 in". */
+/* Prints "300", or "450 out, 400 in". */
 static void rate_of(const struct outline *o, int v, int u, char text[64]) {
   int there = find(o, v, u), back = find(o, u, v);
   const struct copse_link *links = o->topology->links;
@@ -169,7 +169,8 @@ static void add_partners(struct outline *o, int v, bool counted, bool again) {
 
 /* ---- the forest of a host -------------------------------------------------------------------- */
 
-/* NVLinks, links between sockets and those to the fabric are none of the forest's. */
+/* Whether a link is the forest's: NVLinks, links between sockets and those to the fabric are
+ * not. */
 static bool is_branch(const struct outline *o, int v, int u) {
   const struct copse_node *nodes = o->topology->nodes;
   if (o->places.of[v] != o->places.of[u] || (o->places.n > 0 && o->places.of[v] < 0)) return false;
@@ -194,7 +195,8 @@ static void grow(struct outline *o, int root, bool *reached, struct copse_queue 
   }
 }
 
-/* Roots: switches first, as all look for them; then CPUs, PCIe switches, GPUs, anything else. */
+/* Chooses the roots: switches first, as all look for them; then CPUs, PCIe switches, GPUs, anything
+ * else. */
 static copse_status plant(struct outline *o) {
   static const char *const order[] = {"nvswitch", "switch", "cpu", "pcie", "gpu", NULL};
   int n = o->topology->n_nodes;
@@ -216,7 +218,7 @@ static copse_status plant(struct outline *o) {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Details of row `v` from a fixed column on. */
+/* Adds details of row `v` from a fixed column on. */
 static void add_details(struct outline *o, int v, size_t start) {
   char rate[64];
   size_t used = o->text->size - start;
@@ -252,7 +254,8 @@ static void add_row(struct outline *o, int v, int depth) {
   add_details(o, v, start);
 }
 
-/* Children that are no GPUs and have nothing below them, of one kind and bandwidth: one row. */
+/* Adds children that are no GPUs and have nothing below them, of one kind and bandwidth, as one
+ * row. */
 static void add_leaves(struct outline *o, const int *leaves, int n, int depth) {
   size_t start = o->text->size;
   if (n == 1) {
@@ -504,7 +507,7 @@ static bool stays_inside(const struct outline *o, int link) {
          o->places.of[l->src] == o->places.of[l->dst];
 }
 
-/* Of the fewest links, through no GPU; of hosts, inside the host. */
+/* Finds the ways of the fewest links, through no GPU; of hosts, inside the host. */
 static void find_ways(const struct outline *o, int from, struct way *ways,
                       struct copse_queue *queue) {
   for (int v = 0; v < o->topology->n_nodes; v++) ways[v].hops = -1;

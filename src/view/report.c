@@ -36,7 +36,7 @@ static void add_string(struct copse_text *text, const char *s) {
   copse_text_free(&json);
 }
 
-/* {"name": ..., "root": rank, "hops": [[src, dst, step, [links]], ...]} */
+/* Adds {"name": ..., "root": rank, "hops": [[src, dst, step, [links]], ...]}. */
 static void add_part(const struct copse_report *r, int part, const struct copse_schedule_hops *hops,
                      struct copse_text *text) {
   const struct copse_schedule *s = r->schedule;
@@ -146,7 +146,7 @@ static void add_gridline(const struct chart *c, double value) {
                  unit > 1 ? value / pow(1000, unit - 1) : value, units[unit]);
 }
 
-/* 1, 2 or 5 times a power of ten, at most eight steps. */
+/* Returns 1, 2 or 5 times a power of ten, so that there are at most eight steps. */
 static double round_step(double range) {
   double step = pow(10, floor(log10(range / 8)));
   for (int i = 0; range / step > 8; i++) step *= i % 3 == 1 ? 2.5 : 2;
@@ -234,7 +234,7 @@ static void add_bandwidth_chart(const struct copse_report *r, struct copse_text 
   add_chart(&c, "algbw (GB/s)");
 }
 
-/* Charts over message sizes as <svg>: bandwidth, linear; time, logarithmic. */
+/* Adds charts over message sizes as <svg>: bandwidth, linear; time, logarithmic. */
 static void add_time_chart(const struct copse_report *r, struct copse_text *text) {
   struct chart c = {.report = r, .text = text, .logarithmic = true, .least = INFINITY, .most = 0};
   for (int a = 0; a < r->n_predictions; a++)
@@ -252,7 +252,7 @@ static void add_time_chart(const struct copse_report *r, struct copse_text *text
 /* Rows of the table of links; the rest is said to be left out. */
 #define MAX_LINK_ROWS 2000
 
-/* "3/1040 s/GB" with the decimal in small print beside it. */
+/* Adds "3/1040 s/GB" with the decimal in small print beside it. */
 static void add_exact(struct copse_text *text, struct copse_q q, const char *unit) {
   copse_text_add(text, "<span class=\"exact\">%s</span> %s", COPSE_Q_STRING(q), unit);
   if (q.den != 1) copse_text_add(text, " <small>= %.6g</small>", copse_q_to_double(q));
@@ -400,7 +400,7 @@ static const char *load_about(const struct copse_schedule *s) {
                "everything that they have to hand on, or must get, passes the pink links.";
 }
 
-/* Its smaller side, and what crosses it. */
+/* Adds the cut's smaller side, and what crosses it. */
 static copse_status add_cut(struct copse_text *text, const struct copse_report *r, const int *cut,
                             int n_cut, bool reduces, const char *of, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};

@@ -138,7 +138,7 @@ static copse_status take_tests(struct inputs *in, const char *path, const char *
   return COPSE_OK;
 }
 
-/* What is none of all the others is a topology, or a name of the catalogue. */
+/* Takes what is none of all the others as a topology, or a name of the catalogue. */
 static copse_status take_topology(struct options *o, const char *path, struct copse_err *err) {
   if (copse_cli_has_topology(&o->topology))
     return copse_fail(err, COPSE_INVALID,
@@ -201,9 +201,8 @@ static copse_status take_file(struct options *o, struct inputs *in, const char *
   return kinds ? COPSE_OK : take_topology(o, path, err);
 }
 
-/* Without a topology: what the log prints, what NCCL dumped, or what nvidia-smi says of this
- * machine.
- */
+/* Finds a topology where none is given: what the log prints, what NCCL dumped, or what nvidia-smi
+ * says of this machine. */
 static copse_status look_at_machine(struct options *o, struct inputs *in,
                                     struct copse_cli_work *w) {
   char program[] = "nvidia-smi", topo[] = "topo", matrix[] = "-m";
@@ -234,7 +233,7 @@ static copse_status look_at_machine(struct options *o, struct inputs *in,
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-/* Ranks that were at work, by the log, else by the tests; 0: not said. */
+/* Counts the ranks that were at work, by the log, else by the tests; 0: not said. */
 static int ranks_at_work(const struct inputs *in) {
   if (in->log_path && in->log.n_comms > 0) return in->log.comms[0].n_ranks;
   for (int i = 0; i < in->n_tests; i++)
@@ -242,8 +241,8 @@ static int ranks_at_work(const struct inputs *in) {
   return 0;
 }
 
-/* Hosts of the topology's kind; 0: as the topology has them. A graph with NICs is of several, two
- * for all that it says. */
+/* Returns how many hosts of the topology's kind there are; 0: as the topology has them. A graph
+ * with NICs is of several, two for all that it says. */
 static int hosts_of(const struct options *o, const struct inputs *in, int n_gpus) {
   const struct copse_nccl_graph_search *ring =
       in->n_graphs > 0 ? copse_nccl_graph(&in->graphs[0], COPSE_NCCL_RING) : NULL;
@@ -263,8 +262,8 @@ static struct copse_topology *whole_of(const struct inputs *in, const struct cop
   return in->all ? in->all : w->topology;
 }
 
-/* NCCL sees all links of its XML, also those over the CPUs beside NVLinks, and takes such ways to
- * NICs; bounds are of what `copse solve` takes. */
+/* Loads the topology with all links, as NCCL sees all of its XML, also those over the CPUs beside
+ * NVLinks, and takes such ways to NICs; bounds are of what `copse solve` takes. */
 static copse_status load_all_links(const struct options *o, struct inputs *in,
                                    struct copse_cli_work *w) {
   struct copse_cli_topology args = o->topology;
@@ -369,8 +368,8 @@ static int count_known(const struct inputs *in, const struct names *names, int *
 
 static const char on_this[] = "make all files on the machine of the topology, in one job";
 
-/* GPUs that the topology lacks have no place there: what nvbandwidth says of them counts nowhere.
- */
+/* Compares with nvbandwidth. GPUs that the topology lacks have no place there: what nvbandwidth
+ * says of them counts nowhere. */
 static copse_status compare_nvbandwidth(struct inputs *in, struct names *nvb,
                                         struct copse_err *err) {
   int said, known;
@@ -452,7 +451,7 @@ static copse_status compare_files(struct inputs *in, const struct copse_topology
 
 /* ---- versions and commands ------------------------------------------------------------------- */
 
-/* "2.22.3+cuda12.4": 22203; 0: none such. */
+/* Reads "2.22.3+cuda12.4" as 22203; 0: none such. */
 static int version_of(const char *text) {
   int part[3] = {0, 0, 0};
   if (!text || sscanf(text, "%d.%d.%d", &part[0], &part[1], &part[2]) < 2 || part[0] != 2 ||
@@ -469,7 +468,7 @@ static int version_of_log(const struct inputs *in, bool *rccl) {
   return version_of(version);
 }
 
-/* A topology is read by the constants of the version that ran, where one is known. */
+/* Takes the version that ran, where one is known: a topology is read by its constants. */
 static void take_version(const struct inputs *in, struct options *o) {
   bool rccl;
   int version = version_of_log(in, &rccl);
@@ -503,7 +502,7 @@ static copse_status make_tune(struct inputs *in, const struct options *o, struct
 
 /* ---- graphs and rings ------------------------------------------------------------------------ */
 
-/* Where ranks could not be placed by bus id: says so of those that the topology lacks. */
+/* Says, where ranks could not be placed by bus id, which of them the topology lacks. */
 static void doubt_buses(struct inputs *in) {
   char bus[32], other[32] = "";
   int unknown = 0;
@@ -524,7 +523,7 @@ static void doubt_buses(struct inputs *in) {
                in->log_path);
 }
 
-/* What a rank of each host printed, else of the first that did. */
+/* Takes the graphs that a rank of each host printed, else those of the first that did. */
 static copse_status graphs_of_log(struct inputs *in, struct copse_err *err) {
   int hosts = in->machine.n_hosts;
   bool all = hosts > 1;

@@ -26,12 +26,13 @@ struct figures {
   double all;           /* that no schedule exceeds in which GPUs alone copy and add */
 };
 
-/* 2 (N - 1) / N: bus bandwidth over algorithm bandwidth. */
+/* Returns 2 (N - 1) / N: bus bandwidth over algorithm bandwidth. */
 static double bus_factor(const struct copse_nccl_best *best) {
   return 2.0 * (best->n_ranks - 1) / best->n_ranks;
 }
 
-/* Bus bandwidth by the loads of all links, which may be less than hosts alone would allow. */
+/* Computes bus bandwidth by the loads of all links, which may be less than hosts alone would
+ * allow. */
 static copse_status judge(const struct copse_topology *topology, const struct copse_nccl_best *best,
                           struct figures *f, struct copse_err *err) {
   struct copse_nccl_machine machine = {0};
@@ -54,7 +55,7 @@ static copse_status judge(const struct copse_topology *topology, const struct co
   return status;
 }
 
-/* `topology` has all hosts. */
+/* Finds the figures; `topology` has all hosts. */
 static copse_status find_figures(const struct options *o, const struct copse_topology *topology,
                                  const struct copse_nccl_best *best, struct figures *f,
                                  struct copse_err *err) {
@@ -67,7 +68,7 @@ static copse_status find_figures(const struct options *o, const struct copse_top
   return COPSE_OK;
 }
 
-/* "16 channels of 20 GB/s: 320 GB/s, busbw 320, and no set of rings has more". */
+/* Prints "16 channels of 20 GB/s: 320 GB/s, busbw 320, and no set of rings has more". */
 static void print_part(const char *what, const char *such, const struct copse_nccl_optimum *p,
                        double factor, double bus) {
   double bound = copse_q_to_double(p->bound), reached = copse_q_to_double(p->GBps);
@@ -82,7 +83,7 @@ static void print_part(const char *what, const char *such, const struct copse_nc
     printf("  but the network between hosts lets these have busbw %.10g\n", bus);
 }
 
-/* "host 0 and 2 more like it" */
+/* Prints "host 0 and 2 more like it". */
 static void print_hosts(const struct copse_nccl_best *best, int group) {
   int others = -1;
   for (int h = 0; h < best->n_hosts; h++) others += best->group_of[h] == group;
@@ -129,7 +130,7 @@ static void print_json_part(const char *what, const struct copse_nccl_optimum *p
          COPSE_CLI_NUMBER(bus));
 }
 
-/* Hosts alike; figures before are those of the first kind. */
+/* Prints hosts that are alike; figures before are those of the first kind. */
 static void print_json_groups(const struct copse_nccl_best *best) {
   printf(" \"groups\": [\n");
   for (int g = 0; g < best->n_groups; g++) {

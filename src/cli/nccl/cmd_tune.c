@@ -63,7 +63,7 @@ struct job {
   struct copse_err *err;
 };
 
-/* Whose constants the topology is read by, and that is to read the files. */
+/* Returns the version by whose constants the topology is read, and that is to read the files. */
 static long version_of(const struct job *j) { return copse_nccl_version(&j->o->topology.options); }
 
 /* ---- the folder ------------------------------------------------------------------------------ */
@@ -79,7 +79,7 @@ static bool is_made(const struct copse_tune_facts *f, int file) {
   return made[file];
 }
 
-/* graph-1.xml and so on, of hosts of several kinds. */
+/* Whether the name is graph-1.xml and so on, of hosts of several kinds. */
 static bool is_graph(const char *name) {
   char other[COPSE_TUNE_NAME];
   int group = 0;
@@ -95,7 +95,7 @@ static bool is_ours(const char *name) {
   return false;
 }
 
-/* What is there is replaced as a whole, and so may hold nothing else. */
+/* Checks that the folder holds nothing else: what is there is replaced as a whole. */
 static copse_status check_folder(const char *folder, struct copse_err *err) {
   DIR *there = opendir(folder);
   copse_status status = COPSE_OK;
@@ -125,7 +125,7 @@ static void remove_folder(const char *folder) {
   (void)rmdir(folder);
 }
 
-/* The folder itself may not be there yet: its parent must be. */
+/* Makes the folder's path absolute. The folder itself may not be there yet: its parent must be. */
 static copse_status make_absolute(char folder[PATH_MAX], struct copse_err *err) {
   char parent[PATH_MAX], real[PATH_MAX];
   const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
@@ -163,7 +163,7 @@ static copse_status begin_folder(struct job *j) {
   return COPSE_OK;
 }
 
-/* Over an older one in one step; that goes then. */
+/* Puts the new folder in place of an older one in one step; that goes then. */
 static copse_status end_folder(struct job *j) {
   if (rename(j->beside, j->folder) == 0) {
     j->beside[0] = '\0';
@@ -200,7 +200,8 @@ static copse_status read_input(struct job *j) {
   return COPSE_OK;
 }
 
-/* Rings of a machine's PCIe alone would be the worst that could happen to its NVLinks. */
+/* Refuses a file without GPUs: rings of a machine's PCIe alone would be the worst that could happen
+ * to its NVLinks. */
 static copse_status check_image(const struct job *j) {
   const struct copse_topology_options *options = &j->o->topology.options;
   if (!j->input || strstr(j->input, "<gpu") || options->nvlink_switch.num > 0 ||
@@ -211,7 +212,8 @@ static copse_status check_image(const struct job *j) {
                        "--links all if the machine has none");
 }
 
-/* NCCL sees all links: also the PCIe from a GPU to the NIC of the next one. */
+/* Loads the topology with all links, as NCCL sees it: also the PCIe from a GPU to the NIC of the
+ * next one. */
 static copse_status load_topology(struct job *j) {
   struct copse_cli_topology args = j->o->topology;
   COPSE_DO(read_input(j));
@@ -250,9 +252,9 @@ static void add_head(const struct job *j, struct copse_nccl_graph_search *g, int
 }
 
 /*
- * On an NVSwitch of Hopper or later NCCL has NVLS too: each GPU of a host alone is a head, of
- * several hosts the GPU next to each NIC. That search stays NCCL's; its graph is for figures and
- * the model.
+ * Adds NVLS, which NCCL has on an NVSwitch of Hopper or later: each GPU of a host alone is a head,
+ * of several hosts the GPU next to each NIC. That search stays NCCL's; its graph is for figures
+ * and the model.
  */
 static copse_status add_nvls(struct job *j, int group) {
   struct copse_nccl_graphs *graphs = &j->graphs[group];
@@ -279,12 +281,12 @@ static copse_status add_nvls(struct job *j, int group) {
   return COPSE_OK;
 }
 
-/* busbw of a collective of algbw 1. */
+/* Returns the busbw of a collective of algbw 1. */
 static double factor_of(const struct job *j, copse_collective collective) {
   return copse_collective_bus_factor(collective, j->topology->n_ranks);
 }
 
-/* algbw in GB/s that the links allow an algorithm; 0: none. */
+/* Finds the algbw in GB/s that the links allow an algorithm; 0: none. */
 static copse_status judge_links(struct job *j, enum copse_nccl_graph_id id,
                                 copse_collective collective, double *GBps) {
   struct copse_nccl_verdict verdict;
@@ -357,7 +359,7 @@ static copse_status find_graphs(struct job *j) {
   return groups > 1 ? open_judge(j) : COPSE_OK; /* by what is stated now */
 }
 
-/* NCCL's own graphs, one for all hosts or one for each kind of them. */
+/* Loads NCCL's own graphs, one for all hosts or one for each kind of them. */
 static copse_status load_theirs(struct job *j) {
   int n = j->o->nccl.n, n_each = n > 1 ? j->machine.n_hosts : 1;
   const struct copse_nccl_graphs **each;
@@ -472,7 +474,8 @@ static copse_status write_graphs(struct job *j) {
   return COPSE_OK;
 }
 
-/* NCCL's version of the format is 1, RCCL's 2, and neither reads the other's. */
+/* Makes the topology's file. NCCL's version of the format is 1, RCCL's 2, and neither reads the
+ * other's. */
 static copse_status make_topo(struct job *j, char **text, size_t *size, struct copse_err *why) {
   const struct copse_nccl_topo_options options = {.notes = &copse_cli_notes};
   if (j->o->topology.n_faults > 0 || j->o->topology.ranks)
@@ -519,7 +522,7 @@ static copse_status add_rccl_rules(struct job *j) {
   return copse_tuner_table_add(&j->table, &rule, j->err);
 }
 
-/* What NCCL may run for these calls must all be in the model, which lacks PAT (allgather and
+/* Whether all that NCCL may run for these calls is in the model, which lacks PAT (allgather and
  * reduce_scatter of hosts of one GPU). */
 static bool is_modelled(const struct job *j, copse_collective collective) {
   return collective == COPSE_ALLREDUCE || copse_collective_rooted(collective) ||
@@ -594,7 +597,7 @@ static copse_status write_hostfile(struct job *j) {
   return write_text(j, "hostfile", &text);
 }
 
-/* For RCCL's variables. */
+/* Makes RCCL's variables. */
 static copse_status make_variables(struct job *j) {
   int channels = j->best.ring.n * (j->machine.n_hosts > 1 ? 2 : 1);
   if (j->o->target != 1) return COPSE_OK;

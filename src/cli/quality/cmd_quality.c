@@ -103,7 +103,7 @@ static enum copse_quality_outcome outcome_of(copse_status status) {
   }
 }
 
-/* What the schedules that are searched for each size take over what nothing beats there. */
+/* Measures what schedules that are searched for each size take over what nothing beats there. */
 static copse_status measure_sizes(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   const struct copse_schedule *solved,
@@ -219,8 +219,8 @@ static void end_workers(struct job *job) {
   }
 }
 
-/* In the child: measures, hands the result on, and leaves without the parent's exit handlers.
- * The limit is on processor time, so that a busy machine makes no difference. */
+/* Measures in the child, hands the result on, and leaves without the parent's exit handlers. The
+ * limit is on processor time, so that a busy machine makes no difference. */
 static void work(int to, const struct copse_topology *topology, const char *label,
                  copse_collective collective, const struct job *job) {
   struct copse_quality_result result;
@@ -235,7 +235,7 @@ static void work(int to, const struct copse_topology *topology, const char *labe
   _exit(n == (ssize_t)sizeof result ? 0 : 1);
 }
 
-/* In a place that is free. */
+/* Starts a worker in a place that is free. */
 static copse_status start(struct job *job, const struct copse_topology *topology, const char *label,
                           const struct copse_quality_row *row) {
   struct worker *w = job->workers;
@@ -384,7 +384,7 @@ static void print_head(bool sizes, bool nccl) {
   printf("\n");
 }
 
-/* GB/s of the best rings. */
+/* Returns the GB/s of the best rings. */
 static double nccl_busbw(const struct copse_quality_row *row) {
   return copse_collective_bus_factor((copse_collective)row->collective, row->ranks) /
          copse_q_to_double(row->result.nccl);
@@ -410,7 +410,7 @@ static void print_row(const struct copse_quality_row *row, bool sizes) {
   printf("\n");
 }
 
-/* A topology that is skipped is skipped for every collective: one line says it. */
+/* Whether a line has said it: a topology that is skipped is skipped for every collective. */
 static bool is_said(const struct copse_quality_row *row, const struct copse_quality_row *before) {
   return row->result.outcome == COPSE_QUALITY_SKIPPED &&
          before->result.outcome == COPSE_QUALITY_SKIPPED &&
@@ -463,7 +463,7 @@ static void add_difference(struct job *job, const struct copse_quality_row *row,
                  row->topology, collective_of(row), text ? text : "");
 }
 
-/* Of a topology by its name; the table's where it has gone. */
+/* Returns the path of a topology by its name; the table's where it has gone. */
 static const char *path_of(const struct job *job, const char *name) {
   size_t n = strlen(name);
   for (int i = 0; i < job->n_files; i++) {
@@ -505,7 +505,7 @@ static bool was_in_reach(const struct job *job, const struct copse_quality_row *
          !copse_quality_table_find(&job->now, row);
 }
 
-/* Of a file that can't be read: whether the table has results of it. They stay until it can. */
+/* Whether the table has results of a file that can't be read. They stay until it can. */
 static bool had_results(const struct job *job, const struct copse_quality_row *row) {
   if (row->result.outcome != COPSE_QUALITY_UNREADABLE) return false;
   for (size_t i = 0; i < job->was.n_rows; i++)
@@ -548,7 +548,7 @@ static bool belongs_in_table(const struct copse_quality_row *row) {
   return row->result.outcome < COPSE_QUALITY_UNREADABLE;
 }
 
-/* What was measured, and of the old table what was not: skipped, out of time, not asked for. */
+/* Writes what was measured, and old rows that were skipped, out of time or not asked for. */
 static copse_status update(struct job *job) {
   COPSE_AT_END(copse_quality_table_free) struct copse_quality_table table = {0};
   COPSE_AT_END(copse_text_free) struct copse_text text = {0};
@@ -612,7 +612,7 @@ static void print_text(const struct job *job) {
            o->table);
 }
 
-/* Of the table that was written, or of what was measured. */
+/* Sums up the table that was written, or what was measured. */
 static copse_status print_summary(const struct job *job) {
   struct copse_quality_summary sum;
   COPSE_DO(copse_quality_table_sum_up(&job->now, &sum, job->err));
@@ -640,7 +640,7 @@ static void print_json(const struct job *job) {
   printf("]}\n");
 }
 
-/* What --update can't take for the new measure. */
+/* Whether there is something that --update can't take for the new measure. */
 static bool any_failed(const struct job *job) {
   for (size_t i = 0; i < job->now.n_rows; i++) {
     enum copse_quality_outcome it = job->now.rows[i].result.outcome;
@@ -690,7 +690,7 @@ static copse_status compare_all_or_update(void *options, struct copse_cli_work *
   return COPSE_OK;
 }
 
-/* What ends all of it is an annotation too. */
+/* Makes an annotation of what ends all of it, too. */
 static copse_status compare_or_update(void *options, struct copse_cli_work *w) {
   COPSE_AT_END(copse_text_free) struct copse_text text = {0};
   copse_status status = compare_all_or_update(options, w);

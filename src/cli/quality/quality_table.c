@@ -178,7 +178,7 @@ static copse_status read_values(const struct reader *r, char *const *field,
   return COPSE_OK;
 }
 
-/* Of the outcomes that tables have. */
+/* Finds an outcome among those that tables have. */
 static bool find_outcome(const char *text, enum copse_quality_outcome *out) {
   for (int i = 0; i <= COPSE_QUALITY_UNREADABLE; i++) {
     if (strcmp(text, outcomes[i]) != 0) continue;
@@ -345,7 +345,7 @@ static void note(struct comparison *c, bool worse, const char *what, const char 
                  now, remark);
 }
 
-/* -1, 0, 1 as memcmp; `slack` relative. */
+/* Compares: -1, 0, 1 as memcmp; `slack` relative. */
 static int order_of(double now, double was, double slack) {
   if (now > was * (1 + slack)) return 1;
   return now < was * (1 - slack) ? -1 : 0;
@@ -383,7 +383,7 @@ static void compare_prediction(struct comparison *c, const char *size, double no
   note(c, difference > 0, what, a, b, remark);
 }
 
-/* Where both have one: runs without --sizes don't, nor do older tables. */
+/* Compares ratios where both have one: runs without --sizes don't, nor do older tables. */
 static void compare_ratio(struct comparison *c, const char *size, double now, double was) {
   char what[32], a[32], b[32];
   int difference = now > 0 && was > 0 ? order_of(now, was, SAME_RATIO) : 0;
@@ -409,7 +409,8 @@ static void compare_schedules(struct comparison *c, const struct copse_quality_r
     compare_ratio(c, copse_quality_ratio_names[i], n->ratios[i], w->ratios[i]);
 }
 
-/* A schedule is better than none, any other outcome than that copse broke. */
+/* Returns the rank of an outcome: a schedule is better than none, any other outcome than that copse
+ * broke. */
 static int rank_of(enum copse_quality_outcome outcome) {
   if (outcome == COPSE_QUALITY_OK) return 0;
   return outcome == COPSE_QUALITY_TIMEOUT || outcome == COPSE_QUALITY_FAILED ? 2 : 1;
@@ -459,7 +460,7 @@ enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row 
 
 static bool fails(const struct copse_quality_case *it) { return it->verdict >= COPSE_QUALITY_NEW; }
 
-/* Without the blanks that the table of a terminal has. */
+/* Returns the text without the blanks that the table of a terminal has. */
 static const char *text_of(const struct copse_quality_case *it) {
   return it->text ? it->text + strspn(it->text, " ") : "";
 }
@@ -549,7 +550,7 @@ static bool is_noted(const struct copse_quality_case *it) {
   return fails(it) || it->verdict == COPSE_QUALITY_GAIN;
 }
 
-/* "allgather: worse  height 3 -> 4" of a case, in as many lines as its text has. */
+/* Adds "allgather: worse  height 3 -> 4" of a case, in as many lines as its text has. */
 static void add_annotated(struct copse_text *out, const struct copse_quality_case *it) {
   COPSE_AT_END(copse_text_free) struct copse_text text = {0};
   size_t length = strlen(text_of(it));
@@ -562,7 +563,7 @@ static void add_annotated(struct copse_text *out, const struct copse_quality_cas
     copse_text_add(out, "%s", copse_quality_verdicts[it->verdict]);
 }
 
-/* All of a topology that differs, from case `first` on, which is one. */
+/* Annotates all of a topology that differs, from case `first` on, which is one. */
 static void annotate(const struct copse_quality_case *cases, size_t first, size_t n,
                      struct copse_text *out) {
   const struct copse_quality_case *worst = &cases[first];

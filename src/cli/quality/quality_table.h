@@ -86,15 +86,16 @@ copse_status copse_quality_table_add(struct copse_quality_table *table,
                                      const struct copse_quality_row *row,
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* By topology and collective. The first of two rows of the same, which stand side by side then; or
- * NULL. */
+/* Sorts by topology and collective. Returns the first of two rows of the same, which stand side by
+ * side then; or NULL. */
 const struct copse_quality_row *copse_quality_table_sort(struct copse_quality_table *table);
 
-/* M over the time achieved, GB/s; and as nccl-tests' bus bandwidth. 0: nothing is sent. */
+/* Returns M over the time achieved, GB/s; copse_quality_busbw gives nccl-tests' bus bandwidth. 0:
+ * nothing is sent. */
 double copse_quality_algbw(const struct copse_quality_row *row);
 double copse_quality_busbw(const struct copse_quality_row *row);
 
-/* In a sorted table; NULL if there is none. O(log rows). */
+/* Finds a row in a sorted table; NULL if there is none. O(log rows). */
 const struct copse_quality_row *copse_quality_table_find(const struct copse_quality_table *table,
                                                          const struct copse_quality_row *like);
 
@@ -135,18 +136,18 @@ enum copse_quality_verdict {
 extern const char *const copse_quality_verdicts[]; /* "same", ... */
 
 /*
- * A loss is a longer achieved time, a lower bound (less is proved), more trees, a larger k or
- * height, a longer predicted time, or no schedule where there was one; the other way round it is a
- * gain. Of another topology a longer bound is worse. A file that can't be read is a loss.
- * was: NULL where the table has none. `text` gets a line for each difference,
- * " achieved 3/1040 -> ...", or the reason why there is no schedule.
+ * Compares two rows. A loss is a longer achieved time, a lower bound (less is proved), more trees,
+ * a larger k or height, a longer predicted time, or no schedule where there was one; the other way
+ * round it is a gain. Of another topology a longer bound is worse. A file that can't be read is a
+ * loss. was: NULL where the table has none. `text` gets a line for each difference, " achieved
+ * 3/1040 -> ...", or the reason why there is no schedule.
  */
 enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row *now,
                                                  const struct copse_quality_row *was,
                                                  struct copse_text *text);
 
-/* Of rows counted by verdict: how many fail the check; and a line of how many there are of each,
- * "ok: 7 files, 42 results: 41 as before, ..". */
+/* Counts, of rows counted by verdict, how many fail the check; and makes a line of how many there
+ * are of each, "ok: 7 files, 42 results: 41 as before, ..". */
 int copse_quality_failures(const int counts[COPSE_QUALITY_LOSS + 1]);
 void copse_quality_count(const int counts[COPSE_QUALITY_LOSS + 1], int n_files,
                          struct copse_text *out);
@@ -159,16 +160,16 @@ struct copse_quality_case {
   enum copse_quality_verdict verdict;
   double seconds; /* of solving */
 };
-/* Its text in one line: "another topology ..; worse bound 1 -> 2 s/GB"; NULL: none, or no memory.
- */
+/* Returns a case's text in one line: "another topology ..; worse bound 1 -> 2 s/GB"; NULL: none, or
+ * no memory. */
 const char *copse_quality_reason(const struct copse_quality_case *it, struct copse_arena *arena);
-/* JUnit's XML: a test case for each row, a failure for each that fails the check. */
+/* Writes JUnit's XML: a test case for each row, a failure for each that fails the check. */
 void copse_quality_to_junit(const struct copse_quality_case *cases, size_t n,
                             struct copse_text *out);
-/* "::error title=copse quality::MESSAGE". */
+/* Writes "::error title=copse quality::MESSAGE". */
 void copse_quality_annotate(const char *level, const char *message, struct copse_text *out);
-/* Workflow commands of GitHub: for each topology of which something differs one line with all that
- * does, an ::error where anything fails the check, else a ::notice; at the end one line with
- * `summary`. What is as before has none: GitHub shows ten of a kind for each step. */
+/* Writes workflow commands of GitHub: for each topology of which something differs one line with
+ * all that does, an ::error where anything fails the check, else a ::notice; at the end one line
+ * with `summary`. What is as before has none: GitHub shows ten of a kind for each step. */
 void copse_quality_to_annotations(const struct copse_quality_case *cases, size_t n,
                                   const char *summary, struct copse_text *out);

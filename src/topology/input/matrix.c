@@ -328,8 +328,8 @@ static copse_status read_matrix(struct reader *r) {
  * (ROCm/rocm-systems issue 5763). The bandwidth table says where cables are, if it is there
  * ("0-0": not connected; in MB/s, of one link and of all), else the weight does: 15 for each hop.
  */
-/* Reads a title: "=== Link Type between two GPUs ===" begins a table; any other such line ends one.
- */
+/* Reads a title: "=== Link Type between two GPUs ===" begins a table; any other such line ends
+ * one. */
 static bool read_title(struct reader *r, const char *line) {
   if (!strstr(line, "====")) return false;
   r->table = strstr(line, "Weight between")      ? TABLE_WEIGHT

@@ -255,8 +255,8 @@ static void measure_distances(struct selection *s) {
   }
 }
 
-/* Marks in `visited` the nodes on shortest paths: from each NIC, each hop is one closer to a GPU.
- */
+/* Marks in `visited` the nodes on shortest paths: from each NIC, each hop is one closer to a
+ * GPU. */
 static void walk_from_nics(struct selection *s) {
   const struct copse_nccl_graph *graph = s->graph;
   copse_queue_reset(&s->queue);

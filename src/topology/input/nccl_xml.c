@@ -285,8 +285,8 @@ static copse_status read_gpu(struct reader *r, const xmlNode *pci, const xmlNode
 
 static copse_status read_pci(struct reader *r, const xmlNode *pci, const struct place *at);
 
-/* Reads a bridge. Some real dumps give the bridges below a switch all the same bus id: each is one.
- */
+/* Reads a bridge. Some real dumps give the bridges below a switch all the same bus id: each is
+ * one. */
 static copse_status read_bridge(struct reader *r, const xmlNode *pci, const struct place *at) {
   struct place below = *at;
   const char *text = NULL;
@@ -616,8 +616,8 @@ static bool names_devices(const xmlNode *element) {
   return false;
 }
 
-/* Reads what a file says of itself in a comment before its root: "description: ..", "source: ..".
- */
+/* Reads what a file says of itself in a comment before its root: "description: ..", "source:
+ * ..". */
 static copse_status read_remark(struct reader *r, const char *key, const char **out) {
   size_t n = 0;
   const char *text = copse_xml_remark(r->xml, key, &n);

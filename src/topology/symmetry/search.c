@@ -76,8 +76,8 @@ static int walk(struct searcher *s, int from) {
   return s->queue.tail;
 }
 
-/* Counts the links on a shortest way from one to the other, in any direction; -1: there is no way.
- */
+/* Counts the links on a shortest way from one to the other, in any direction; -1: there is no
+ * way. */
 static int distance(struct searcher *s, int from, int to) {
   start_walk(s, from);
   while (!copse_queue_is_empty(&s->queue) && s->seen[to] != s->n_walks) step_walk(s);

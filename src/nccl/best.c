@@ -191,8 +191,8 @@ static bool rails_are_apart(const struct copse_nccl_machine *m) {
   return false;
 }
 
-/* Twins leave a host by the other rail than they come by: the next host must run the other of the
- * two lists. */
+/* Whether channels may be twins, which leave a host by the other rail than they come by: the next
+ * host must run the other of the two lists. */
 static bool may_have_twins(const struct finder *f) {
   bool turns = f->out->n_hosts % 2 == 0 && f->out->n_groups == 1;
   return f->most > 1 && (turns || !rails_are_apart(f->machine));
@@ -239,7 +239,7 @@ static int fastest_of(const struct group *g, bool chains, int n, struct copse_q 
   return best;
 }
 
-/* Of all groups: hosts agree on the least. False: one has none. */
+/* Finds the fastest speed of all groups: hosts agree on the least. False: one has none. */
 static bool fastest(const struct finder *f, bool chains, int n, struct copse_q *GBps) {
   for (int g = 0; g < f->out->n_groups; g++) {
     struct copse_q own;
@@ -282,8 +282,8 @@ static struct copse_q least_bound(const struct finder *f, bool chains) {
   return least;
 }
 
-/* What copies of better packings give for n channels, and searches of kinds not at their bounds, in
- * groups that are not as fast as all can be. */
+/* Tries what copies of better packings give for n channels, and searches of kinds not at their
+ * bounds, in groups that are not as fast as all can be. */
 static copse_status improve(struct finder *f, bool chains, int n, bool thorough,
                             struct copse_q bound, struct copse_err *err) {
   for (int i = 0; i < f->out->n_groups; i++) {
@@ -309,7 +309,7 @@ static bool is_large(const struct finder *f) {
   return false;
 }
 
-/* But for a CHAIN_PART of it, a quantity is all of another. */
+/* Whether a quantity is all of another but for a CHAIN_PART of it. */
 static bool is_within(struct copse_q a, struct copse_q most) {
   struct copse_q part;
   return copse_q_mul(most, (struct copse_q){CHAIN_PART - 1, CHAIN_PART}, &part, NULL) == COPSE_OK &&
@@ -344,7 +344,7 @@ static bool is_fine(struct copse_q all, int n) {
           copse_q_cmp(each, part) <= 0);
 }
 
-/* 0: there are no rings. */
+/* Chooses the number of channels; 0: there are no rings. */
 static copse_status choose(struct finder *f, int *chosen, struct copse_err *err) {
   struct copse_q rings, chains, GBps;
   bool may[COPSE_NCCL_MAX_CHANNELS] = {false}, few = false;
@@ -370,7 +370,8 @@ static void worst(enum copse_nccl_path *type, enum copse_nccl_path other) {
   if (other > *type) *type = other;
 }
 
-/* Channel c from one ring of a packing; backwards with exchanged NICs as the second of twins. */
+/* Makes channel c from one ring of a packing; backwards with exchanged NICs as the second of
+ * twins. */
 static copse_status make_channel(struct finder *f, const struct group *g, const struct solved *s,
                                  const struct copse_ring *ring, bool backwards,
                                  struct copse_nccl_graph_search *graph,
@@ -501,7 +502,8 @@ static copse_status note_optimum(struct finder *f, int i, int kind, int bound_ki
   return COPSE_OK;
 }
 
-/* Graphs of n channels from one kind in every group; *aligned: all channels have their rails. */
+/* Makes graphs of n channels from one kind in every group; *aligned: all channels have their
+ * rails. */
 static copse_status make_graphs(struct finder *f, bool chains, int n, bool level, bool *aligned,
                                 struct copse_err *err) {
   struct copse_nccl_best *out = f->out;
@@ -529,8 +531,8 @@ static copse_status make_graphs(struct finder *f, bool chains, int n, bool level
   return COPSE_OK;
 }
 
-/* Channels that fit what all hosts have on each rail; `counts` [ports] and `speed`: or just so many
- * channels on each (NULL: any). *has: there are n of them. */
+/* Finds channels that fit what all hosts have on each rail; `counts` [ports] and `speed`: or just
+ * so many channels on each (NULL: any). *has: there are n of them. */
 static copse_status solve_level_of(struct finder *f, struct group *g, bool chains, int n,
                                    const int *counts, struct copse_q speed, bool *has,
                                    struct copse_err *err) {
@@ -588,7 +590,7 @@ static copse_status share_rails(struct finder *f, bool chains, int n, bool *has,
   return COPSE_OK;
 }
 
-/* Rings or chains of n channels in every group. */
+/* Makes rings or chains of n channels in every group. */
 static copse_status make_part(struct finder *f, bool chains, int n, struct copse_err *err) {
   bool aligned, has;
   COPSE_DO(make_graphs(f, chains, n, false, &aligned, err));
@@ -683,7 +685,8 @@ static void add_channel(struct writer *w, int host, const struct copse_nccl_chan
   copse_text_add(&w->text, "%s}", channel->n_nets > 0 ? "]" : "");
 }
 
-/* "a>b"; "*" is the network; "#2": in the place of host 2 in the trees, not of the first host. */
+/* Adds a row's name: "a>b"; "*" is the network; "#2": in the place of host 2 in the trees, not of
+ * the first host. */
 static copse_status add_row(struct writer *w, int host, const struct copse_nccl_row *row,
                             struct copse_err *err) {
   COPSE_AT_END(copse_text_free) struct copse_text name = {0};

@@ -49,14 +49,14 @@ struct copse_nccl_best {
 };
 
 /*
- * Rings of several hosts visit each host once, in rank order, over a network that is limited by
- * NICs alone. Hosts may differ: each group has its graph, all of one number and speed of channels,
- * and no more than the least bound of a group is possible. Where rails are apart each channel has
- * one rail in all hosts. Of equally good numbers of channels the one is taken whose channels are as
- * fast as NCCL's (best.c). The caller frees *out with copse_nccl_best_free in every case.
- * COPSE_INFEASIBLE where GPUs can't be reached, COPSE_UNSUPPORTED where hosts are too large or no
- * rails for all were found, COPSE_INVALID where hosts are asked for of a topology of several,
- * COPSE_OVERFLOW, COPSE_NOMEM.
+ * Finds the best rings and chains. Rings of several hosts visit each host once, in rank order,
+ * over a network that is limited by NICs alone. Hosts may differ: each group has its graph, all of
+ * one number and speed of channels, and no more than the least bound of a group is possible. Where
+ * rails are apart each channel has one rail in all hosts. Of equally good numbers of channels the
+ * one is taken whose channels are as fast as NCCL's (best.c). The caller frees *out with
+ * copse_nccl_best_free in every case. COPSE_INFEASIBLE where GPUs can't be reached,
+ * COPSE_UNSUPPORTED where hosts are too large or no rails for all were found, COPSE_INVALID where
+ * hosts are asked for of a topology of several, COPSE_OVERFLOW, COPSE_NOMEM.
  */
 copse_status copse_nccl_best_find(const struct copse_topology *topology,
                                   const struct copse_nccl_best_options *options,
@@ -68,9 +68,9 @@ void copse_nccl_best_free(struct copse_nccl_best *best);
   "the graph files in this order (one for each kind of hosts, by first hosts)"
 
 /*
- * The graphs [n > 1] of files, one for each kind of hosts, as `each` [machine->n_hosts] host's: a
- * file is of the kind of its first rank's host, where it says ranks, else the next in order of
- * first hosts. COPSE_INVALID where they are not one of each kind; other errors as above.
+ * Assigns the graphs [n > 1] of files, one for each kind of hosts, to `each` [machine->n_hosts]
+ * host: a file is of the kind of its first rank's host, where it says ranks, else the next in
+ * order of first hosts. COPSE_INVALID where they are not one of each kind; other errors as above.
  */
 copse_status copse_nccl_graphs_by_host(struct copse_nccl_machine *machine,
                                        const struct copse_nccl_graphs *graphs, int n,
@@ -78,7 +78,7 @@ copse_status copse_nccl_graphs_by_host(struct copse_nccl_machine *machine,
                                        struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The rings and chains with their bounds as a certificate, JSON "copse-rings/1", which
+ * Writes the rings and chains with their bounds as a certificate, JSON "copse-rings/1", which
  * copse_verify_rings checks (docs/nccl-rings.md has the format). The caller frees *text.
  */
 copse_status copse_nccl_best_to_json(const struct copse_nccl_best *best,

@@ -35,7 +35,7 @@ void copse_calls_free(struct copse_calls *calls) {
   *calls = (struct copse_calls){0};
 }
 
-/* Each text once: equal ones have one address. */
+/* Keeps each text once: equal ones have one address. */
 static copse_status intern(struct copse_calls *calls, const char *text, const char **out,
                            struct copse_err *err) {
   return copse_names_keep(&calls->reader->names, &calls->arena, text, out, err);
@@ -46,7 +46,7 @@ static bool same_call(const struct copse_recorded_call *a, const struct copse_re
          a->choice == b->choice && a->bytes == b->bytes && a->n_ranks == b->n_ranks;
 }
 
-/* The call that a rank's record is of. Texts are interned. */
+/* Adds a rank's record to the call that it is of, or as a new one. Texts are interned. */
 static copse_status join_call(struct copse_calls *calls, const struct copse_recorded_call *call,
                               struct copse_err *err) {
   uint64_t key = copse_key_text(call->comm) ^ copse_scatter((uint64_t)call->number) ^
@@ -94,7 +94,7 @@ static copse_status read_record(struct copse_calls *calls, const struct copse_js
   return join_call(calls, &call, err);
 }
 
-/* A record that is no JSON was cut; running out of memory is what it is. */
+/* Reads one record. One that is no JSON was cut; running out of memory is what it is. */
 static copse_status read_json_line(struct copse_calls *calls, struct copse_scan line,
                                    struct copse_err *err) {
   COPSE_AT_END(copse_json_free) struct copse_json json = {0};
@@ -114,7 +114,7 @@ static copse_status read_json_line(struct copse_calls *calls, struct copse_scan 
 #define BUSBW "nccl_bus_bandwidth_gbs{"
 #define TIME "nccl_collective_exec_time_microseconds{"
 
-/* The value of a label of a sample, such as collective="AllReduce". */
+/* Reads the value of a label of a sample, such as collective="AllReduce". */
 static bool label(struct copse_scan labels, const char *key, struct copse_scan *value) {
   size_t n = strlen(key);
   while (copse_scan_to(&labels, key)) {
@@ -129,7 +129,7 @@ static bool label(struct copse_scan labels, const char *key, struct copse_scan *
   return false;
 }
 
-/* "4-5MB": the least of it; "0B". */
+/* Reads "4-5MB" as the least of it; "0B". */
 static bool read_size(struct copse_scan s, int64_t *bytes) {
   static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
   int64_t upper;
@@ -143,7 +143,7 @@ static bool read_size(struct copse_scan s, int64_t *bytes) {
   return false;
 }
 
-/* What a sample's labels say of the calls that it is a mean of. */
+/* Reads what a sample's labels say of the calls that it is a mean of. */
 static copse_status read_labels(struct copse_calls *calls, struct copse_scan labels,
                                 struct copse_recorded_call *call, bool *good,
                                 struct copse_err *err) {
@@ -167,7 +167,8 @@ static copse_status read_labels(struct copse_calls *calls, struct copse_scan lab
   return COPSE_OK;
 }
 
-/* Bandwidth and mean time of the same labels stand in lines of their own, in this order. */
+/* Reads a sample. Bandwidth and mean time of the same labels stand in lines of their own, in this
+ * order. */
 static copse_status read_sample(struct copse_calls *calls, struct copse_scan line,
                                 struct copse_recorded_call *last, struct copse_err *err) {
   struct copse_scan labels = line, value = line;
@@ -201,7 +202,7 @@ static bool is_type(const char *name, const char *const *names) {
   return false;
 }
 
-/* Bytes of an element by the name of its type; 0: not known. */
+/* Returns the bytes of an element by the name of its type; 0: not known. */
 static int64_t width_of(const char *type) {
   static const char *const one[] = {"Byte", "Char", "Bool", "Float8", NULL};
   static const char *const two[] = {"Half", "BFloat16", "Short", "UInt16", NULL};
@@ -214,7 +215,7 @@ static int64_t width_of(const char *type) {
                                 : 0;
 }
 
-/* Bytes of the tensors [[2, 3], ..] of the first one's type; 0: not known. */
+/* Counts the bytes of the tensors [[2, 3], ..] of the first one's type; 0: not known. */
 static int64_t tensors_bytes(const struct copse_json *json, const cJSON *entry, const char *sizes,
                              const char *types) {
   const cJSON *type = copse_json_get(entry, types), *all = copse_json_get(entry, sizes);
@@ -234,14 +235,15 @@ static int64_t tensors_bytes(const struct copse_json *json, const cJSON *entry, 
   return total;
 }
 
-/* What nccl-tests call the size: the whole buffer, which of an allgather is the output. */
+/* Returns what nccl-tests call the size: the whole buffer, which of an allgather is the output. */
 static int64_t entry_bytes(const struct copse_json *json, const cJSON *entry, const char *name) {
   int64_t in = tensors_bytes(json, entry, "input_sizes", "input_dtypes");
   int64_t out = tensors_bytes(json, entry, "output_sizes", "output_dtypes");
   return strcmp(name, "all_gather") == 0 ? out : in;
 }
 
-/* "nccl:_all_gather_base" is an all_gather; sends and others have names of their own. */
+/* Names the collective: "nccl:_all_gather_base" is an all_gather; sends and others have names of
+ * their own. */
 static const char *collective_of(const char *name) {
   static const char *const known[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all",
                                       "broadcast",  "reduce",         "gather",     "scatter"};
@@ -253,7 +255,7 @@ static const char *collective_of(const char *name) {
   return rest;
 }
 
-/* Ranks of a group, which the file has as a text: "[0, 1, 2, 3]". */
+/* Counts the ranks of a group, which the file has as a text: "[0, 1, 2, 3]". */
 static int group_ranks(const cJSON *root, const char *group) {
   const cJSON *config = copse_json_get(root, "pg_config");
   const cJSON *of = config && copse_json_is_object(config) ? copse_json_get(config, group) : NULL;
@@ -285,7 +287,7 @@ static copse_status need_flight(struct copse_calls *calls, const cJSON *root, co
   return COPSE_OK;
 }
 
-/* Bus bandwidth as nccl-tests count it; negative where it can't be. */
+/* Computes bus bandwidth as nccl-tests count it; negative where it can't be. */
 static struct copse_q busbw_of(const struct copse_recorded_call *call) {
   struct copse_q GBps = {-1, 1};
   copse_collective collective;
@@ -298,7 +300,8 @@ static struct copse_q busbw_of(const struct copse_recorded_call *call) {
   return copse_q_from_double(value, &GBps, NULL) == COPSE_OK ? GBps : (struct copse_q){-1, 1};
 }
 
-/* An entry with a duration is a call; one that is not completed says where the process is. */
+/* Takes an entry: one with a duration is a call; one that is not completed says where the process
+ * is. */
 static copse_status take_entry(struct copse_calls *calls, const struct copse_json *json,
                                const cJSON *entry, struct copse_flight *flight,
                                struct copse_err *err) {
@@ -486,7 +489,7 @@ static copse_status take(struct machine *m, uint64_t n, const unsigned char **by
   return COPSE_OK;
 }
 
-/* Little-endian, without a sign. */
+/* Takes a little-endian number without a sign. */
 static copse_status take_number(struct machine *m, int n, uint64_t *out) {
   const unsigned char *bytes;
   COPSE_DO(take(m, (uint64_t)n, &bytes));
@@ -522,7 +525,7 @@ static copse_status push_int(struct machine *m, int64_t value) {
   return push_plain(m, text);
 }
 
-/* Two's complement, of at most 8 bytes. */
+/* Pushes an integer in two's complement, of at most 8 bytes. */
 static copse_status push_long(struct machine *m, uint64_t n) {
   uint64_t value = 0;
   if (n > 8) return refuse(m, "an integer of more than 64 bits");
@@ -590,7 +593,7 @@ static copse_status add_pair(struct machine *m, struct object *dict, const struc
   return copse_text_status(&dict->text, m->err);
 }
 
-/* What is on the stack above `from`, into the container below; all of it then goes. */
+/* Puts what is on the stack above `from` into the container below; all of it then goes. */
 static copse_status fill(struct machine *m, size_t from, bool pairs) {
   struct object *to = from > 0 ? m->stack[from - 1] : NULL;
   size_t n = m->n_stack - from, first = n > 0 && m->stack[from]->kind == KIND_MARK;
@@ -609,7 +612,7 @@ static copse_status find_mark(struct machine *m, size_t *mark) {
   return (*mark)-- > 0 ? COPSE_OK : refuse(m, "no mark");
 }
 
-/* The topmost n values as a list, in their place. */
+/* Puts the topmost n values as a list in their place. */
 static copse_status make_tuple(struct machine *m, size_t n) {
   struct object *tuple = NULL;
   if (n > m->n_stack) return refuse(m, "too few values");
@@ -641,7 +644,7 @@ static copse_status get(struct machine *m, uint64_t index) {
 
 /* ---- codes ----------------------------------------------------------------------------------- */
 
-/* Those with a number behind them: how many bytes it has. */
+/* Returns how many bytes the number behind a code has. */
 static int code_width(unsigned char code) {
   switch (code) {
     case 0x80:

@@ -44,8 +44,8 @@ struct copse_calls {
 /* Whether a text is one of these. */
 bool copse_calls_are(const char *data, size_t size);
 
-/* Zero-initialise; free with copse_calls_free, whatever the outcome. COPSE_BAD_INPUT for a file
- * without any call. */
+/* Adds a file's calls. Zero-initialise; free with copse_calls_free, whatever the outcome.
+ * COPSE_BAD_INPUT for a file without any call. */
 copse_status copse_calls_add(struct copse_calls *calls, const char *label, const char *data,
                              size_t size, struct copse_err *err) COPSE_CHECKED;
 /* Sorts; to be called once, after all files. */
@@ -53,10 +53,10 @@ void copse_calls_finish(struct copse_calls *calls);
 void copse_calls_free(struct copse_calls *calls);
 
 /*
- * A pickle of dicts, lists, tuples, texts, numbers, booleans and None as JSON, for the caller to
- * free. Values of the key "frames" (stacks, which share their parts) become null. COPSE_BAD_INPUT
- * for everything else, above all for what would import or call something, and for a pickle that
- * grows out of proportion.
+ * Converts a pickle of dicts, lists, tuples, texts, numbers, booleans and None to JSON, for the
+ * caller to free. Values of the key "frames" (stacks, which share their parts) become null.
+ * COPSE_BAD_INPUT for everything else, above all for what would import or call something, and for
+ * a pickle that grows out of proportion.
  */
 copse_status copse_pickle_to_json(const char *label, const char *data, size_t size, char **text,
                                   size_t *text_size, struct copse_err *err) COPSE_CHECKED;

@@ -43,7 +43,7 @@ struct maker {
 
 /* ---- roles in trees -------------------------------------------------------------------------- */
 
-/* Parent and children of h among H, -1 without; a child below its parent is child 0. */
+/* Finds parent and children of h among H, -1 without; a child below its parent is child 0. */
 static void plain_tree(int h, int H, int *parent, int child[2]) {
   int bit = 1;
   *parent = child[0] = child[1] = -1;
@@ -164,7 +164,7 @@ static copse_status add_route(struct maker *m, const struct copse_nccl_route *ro
   return COPSE_OK;
 }
 
-/* From GPU i to GPU j in every role. */
+/* Adds the move from GPU i to GPU j in every role. */
 static copse_status add_move(struct maker *m, int i, int j, int times, struct copse_err *err) {
   const int *nodes = m->machine->topology->rank_nodes;
   const struct copse_nccl_route *route;
@@ -246,7 +246,7 @@ static bool can_enter(const struct maker *m, int i, int p) {
          copse_nccl_dev_system(m->ports[p].dev);
 }
 
-/* Doors of a chain: what is at its first GPU, and at the second. */
+/* Makes the doors of a chain: what is at its first GPU, and at the second. */
 static copse_status make_tree_doors(struct maker *m, struct copse_ring_step *enter,
                                     struct copse_ring_step *second, struct copse_err *err) {
   for (int p = 0; p < m->n_ports; p++) {
@@ -284,8 +284,8 @@ static copse_status find_near(struct maker *m, int i, int p, bool *near, struct 
 }
 
 /*
- * Channels that are run, not those of the bound: data come in at GPUs near the port, and go out
- * there too where there are two. A ring takes one rail in all hosts.
+ * Keeps the doors of channels that are run, not those of the bound: data come in at GPUs near the
+ * port, and go out there too where there are two. A ring takes one rail in all hosts.
  */
 static copse_status keep_near_doors(struct maker *m, struct copse_ring_step *enter,
                                     struct copse_ring_step *leave, struct copse_err *err) {
@@ -455,7 +455,7 @@ copse_status copse_nccl_channels_level(const struct copse_nccl_machine *machine,
   return COPSE_OK;
 }
 
-/* What a channel by a port puts on a row, or 0. */
+/* Returns what a channel by a port puts on a row, or 0. */
 static int load_of_door(const struct copse_ring_step *doors, int n, int port, int row) {
   for (int i = 0; doors && i < n; i++)
     for (int k = 0; k < doors[port * n + i].n; k++)

@@ -42,20 +42,21 @@ struct copse_nccl_channels {
   struct copse_arena arena;
 };
 
-/* Channels in one host of the machine (`host`, from 0), of `hosts` in all; its places in trees are
- * those of all hosts h with like[h] (NULL: of all). Free *out in every case. COPSE_INFEASIBLE where
- * several hosts have no NIC, or parts can't be reached; COPSE_OVERFLOW. */
+/* Makes the instance of channels in one host of the machine (`host`, from 0), of `hosts` in all;
+ * its places in trees are those of all hosts h with like[h] (NULL: of all). Free *out in every
+ * case. COPSE_INFEASIBLE where several hosts have no NIC, or parts can't be reached;
+ * COPSE_OVERFLOW. */
 copse_status copse_nccl_channels_make(struct copse_nccl_machine *machine,
                                       enum copse_nccl_channel_kind kind, int host, int hosts,
                                       const bool *like, struct copse_nccl_channels *out,
                                       struct copse_err *err) COPSE_CHECKED;
-/* Leaves cables what the slowest host has on their rails, for channels that take one rail in all
+/* Limits cables to what the slowest host has on their rails, for channels that take one rail in all
  * hosts. COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_nccl_channels_level(const struct copse_nccl_machine *machine, int host,
                                        struct copse_nccl_channels *channels,
                                        struct copse_err *err) COPSE_CHECKED;
-/* Leaves the cables of the host's port p what counts[p] channels of a speed take, so that just so
- * many can be on each; ports of none are no doors. COPSE_OVERFLOW, COPSE_NOMEM. */
+/* Limits the cables of the host's port p to what counts[p] channels of a speed take, so that just
+ * so many can be on each; ports of none are no doors. COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_nccl_channels_share(struct copse_nccl_channels *channels, const int *counts,
                                        struct copse_q speed, struct copse_err *err) COPSE_CHECKED;
 void copse_nccl_channels_free(struct copse_nccl_channels *channels);

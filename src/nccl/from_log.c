@@ -12,7 +12,7 @@
 
 /* ---- ranks on the machine -------------------------------------------------------------------- */
 
-/* "0000:1b:00.0" as logs count it, also without its function; 0: no bus id. */
+/* Reads "0000:1b:00.0" as logs count it, also without its function; 0: no bus id. */
 static uint64_t read_bus(const char *text) {
   uint64_t bus = 0;
   bool function = false;
@@ -53,8 +53,8 @@ static int find_bus(const struct copse_nccl_machine *m, int host, uint64_t bus) 
   return -1;
 }
 
-/* Hosts of the log in order of their first ranks: host [n_ranks]; false where there are others than
- * the machine's, or ranks are missing. */
+/* Numbers the hosts of the log in order of their first ranks: host [n_ranks]; false where there are
+ * others than the machine's, or ranks are missing. */
 static bool number_hosts(const struct copse_log_comm *comm, const struct copse_nccl_machine *m,
                          int *host) {
   int hosts = 0;
@@ -183,7 +183,7 @@ static struct copse_nccl_seat *seat(const struct copse_nccl_joined *j, int chann
   return &j->seats[(size_t)channel * (size_t)j->n_ranks + (size_t)rank];
 }
 
-/* Rings of all channels 0 to n - 1, whole; their number, or 0. */
+/* Counts the rings if all channels 0 to n - 1 have whole ones; else 0. */
 static int count_rings(const struct copse_log_comm *comm) {
   for (int i = 0; i < comm->n_rings; i++)
     if (comm->rings[i].channel != i || !comm->rings[i].order) return 0;
@@ -287,7 +287,7 @@ static int fill_ports(const struct copse_nccl_machine *m, const struct copse_ncc
   return guessed;
 }
 
-/* Rings of the log as seats; false where one is no ring of all ranks. */
+/* Reads rings of the log as seats; false where one is no ring of all ranks. */
 static bool read_rings(const struct copse_log_comm *comm, const int *place,
                        struct copse_nccl_joined *j) {
   for (int c = 0; c < j->n_channels; c++) {
@@ -312,7 +312,7 @@ static int count_unlike(const struct copse_nccl_joined *a, const struct copse_nc
   return unlike;
 }
 
-/* For a judge without graphs: rings and trees without a speed. */
+/* Makes the graphs of a judge that has none: rings and trees without a speed. */
 static copse_status name_graphs(struct copse_nccl_judge *judge, const struct copse_nccl_joined *j,
                                 struct copse_err *err) {
   struct copse_nccl_graphs *graphs;

@@ -8,23 +8,23 @@
 #include "nccl/log.h"
 
 /*
- * The topology's rank of each rank of a communicator of as many: hosts in order of their first
- * ranks, GPUs by bus id, where all are found, else by NVML index, else in order. `place` [n_ranks]
- * is the caller's; *by_bus: all were found by bus id. COPSE_INVALID where sizes differ.
+ * Finds the topology's rank of each rank of a communicator of as many: hosts in order of their
+ * first ranks, GPUs by bus id, where all are found, else by NVML index, else in order. `place`
+ * [n_ranks] is the caller's; *by_bus: all were found by bus id. COPSE_INVALID where sizes differ.
  */
 copse_status copse_nccl_place_ranks(const struct copse_log_comm *comm,
                                     const struct copse_nccl_machine *machine, int *place,
                                     bool *by_bus, struct copse_err *err) COPSE_CHECKED;
 
-/* The rank with a bus id as tools print it, "0000:1b:00" or "00000000:1B:00.0", the first of them;
- * -1: none. Whether the topology has bus ids at all. */
+/* Finds the rank with a bus id as tools print it, "0000:1b:00" or "00000000:1B:00.0", the first of
+ * them; -1: none. copse_nccl_has_buses says whether the topology has bus ids at all. */
 int copse_nccl_rank_of_bus(const struct copse_nccl_machine *machine, const char *bus);
 bool copse_nccl_has_buses(const struct copse_nccl_machine *machine);
 
 /*
- * The graphs that one rank printed, for the machine's GPUs: the first that did, of this host (-1:
- * of any). Without such lines, or where they name GPUs that the machine lacks, *out has none. The
- * caller frees it with copse_nccl_graphs_free.
+ * Reads the graphs that one rank printed, for the machine's GPUs: the first that did, of this host
+ * (-1: of any). Without such lines, or where they name GPUs that the machine lacks, *out has none.
+ * The caller frees it with copse_nccl_graphs_free.
  */
 copse_status copse_nccl_graphs_of_log(const struct copse_log_comm *comm,
                                       const struct copse_nccl_machine *machine, const int *place,

@@ -254,7 +254,8 @@ static copse_status sorted_devs(struct reader *r, const struct copse_nccl_channe
   return COPSE_OK;
 }
 
-/* Rings and chains hold every GPU once. NCCL sees to it in rings only, when they are joined. */
+/* Checks that rings and chains hold every GPU once. NCCL sees to it in rings only, when they are
+ * joined. */
 static copse_status check_orders(struct reader *r, const xmlNode *element,
                                  const struct copse_nccl_graph_search *graph) {
   uint64_t *first = NULL;
@@ -423,7 +424,8 @@ struct limits {
   int elements; /* of the file */
 };
 
-/* Since 2.21 larger tables, since 2.25 64 channels, since 2.29.7 the tables of NVL576. */
+/* Returns a version's limits: since 2.21 larger tables, since 2.25 64 channels, since 2.29.7 the
+ * tables of NVL576. */
 static struct limits limits_of(long version) {
   return (struct limits){.channels = version < 22500 ? 16 : COPSE_NCCL_MAX_CHANNELS,
                          .children = version < 22100   ? 32
@@ -488,7 +490,8 @@ static copse_status check_channel(const struct writer *w, int id, int c,
   return COPSE_OK;
 }
 
-/* Odd hosts run channel c of an exchanged pair by the list of channel c ^ 1 and with c's NICs. */
+/* Whether two channels are an exchanged pair: odd hosts run channel c of it by the list of channel
+ * c ^ 1 and with c's NICs. */
 static bool exchanges(const struct copse_nccl_channel *a, const struct copse_nccl_channel *b) {
   return a->nets[0] == b->nets[1] && a->nets[1] == b->nets[0] && a->n_gpus == b->n_gpus &&
          a->devs[0] == b->devs[b->n_gpus - 1] && a->devs[a->n_gpus - 1] == b->devs[0];
@@ -590,7 +593,8 @@ static void add_number(struct copse_text *out, const char *name, struct copse_q 
   copse_text_add(out, " %s=\"%.9g\"", name, copse_q_to_double(value));
 }
 
-/* Hexadecimal: up to 2.20 "10" is ten, later sixteen; "0x10" is the same to all. */
+/* Adds a device in hexadecimal: up to 2.20 "10" is ten, later sixteen; "0x10" is the same to
+ * all. */
 static void add_dev(struct copse_text *out, const char *element, uint64_t dev) {
   copse_text_add(out, "      <%s dev=\"%#" PRIx64 "\"/>\n", element, dev);
 }

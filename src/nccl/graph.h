@@ -55,9 +55,9 @@ enum copse_nccl_path {
   COPSE_NCCL_PATHS
 };
 
-/* "NVL" and so on. */
+/* Returns "NVL" and so on. */
 const char *copse_nccl_path_name(enum copse_nccl_path path);
-/* The word of a graph file as NCCL reads it: by prefix; false for a word that it takes for LOC
+/* Reads the word of a graph file as NCCL does: by prefix; false for a word that it takes for LOC
  * ("C2C", "NET", "DIS" and unknown ones). */
 bool copse_nccl_path_from_name(const char *name, enum copse_nccl_path *out);
 
@@ -103,7 +103,7 @@ struct copse_nccl_graphs {
   struct copse_arena arena; /* channels and what they point to */
 };
 
-/* The graph with this id if it was found (has channels), else NULL. */
+/* Returns the graph with this id if it was found (has channels), else NULL. */
 static inline const struct copse_nccl_graph_search *copse_nccl_graph(
     const struct copse_nccl_graphs *graphs, enum copse_nccl_graph_id id) {
   return graphs->present[id] && graphs->graph[id].n_channels > 0 ? &graphs->graph[id] : NULL;
@@ -128,7 +128,7 @@ copse_status copse_nccl_graphs_parse(const char *label, const char *data, size_t
                                      const struct copse_notes *notes, struct copse_nccl_graphs *out,
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* The same from a file; "-" is standard input. */
+/* Reads the same from a file; "-" is standard input. */
 copse_status copse_nccl_graphs_load(const char *path, const struct copse_notes *notes,
                                     struct copse_nccl_graphs *out,
                                     struct copse_err *err) COPSE_CHECKED;
@@ -137,7 +137,7 @@ copse_status copse_nccl_graphs_load(const char *path, const struct copse_notes *
 bool copse_nccl_is_graphs(const char *data, size_t size);
 
 /*
- * Graph XML that NCCL from `version` on (22700 is 2.27.0) reads as it is meant: `dev` in
+ * Writes graph XML that NCCL from `version` on (22700 is 2.27.0) reads as it is meant: `dev` in
  * hexadecimal, no `rank`, types that it knows. Refuses what NCCL would misread: graphs 0 and 1 of
  * unlike channel counts, more channels than the version has, a channel that lacks a GPU of the
  * first, no NICs for several hosts. `hosts` > 1: <net> elements are written. The caller frees

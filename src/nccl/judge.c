@@ -133,8 +133,8 @@ static copse_status read_lists(struct joiner *j, struct lists *l) {
   return COPSE_OK;
 }
 
-/* The port that a rank uses in a channel: the first NIC where it is the first GPU of its own list,
- * else the second. A file without NICs means NIC 0 to NCCL. */
+/* Finds the port that a rank uses in a channel: the first NIC where it is the first GPU of its own
+ * list, else the second. A file without NICs means NIC 0 to NCCL. */
 static copse_status port_of(const struct joiner *j, const struct lists *l, int channel, int rank,
                             int *port) {
   int host = j->m->host_of_rank[rank], c = channel % j->n;
@@ -222,7 +222,7 @@ static copse_status join_tree(struct joiner *j, const struct lists *l, int chann
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
-/* From 2.25 on; sm_90 alone had it before. */
+/* Whether channels double once more, as from 2.25 on; sm_90 alone had it before. */
 static bool doubles_again(const struct joiner *j, const struct lists *ring) {
   const struct copse_topology *t = j->m->topology;
   if (j->m->n_hosts < 2 || !ring->graph) return false;
@@ -371,7 +371,7 @@ static copse_status add_way_out(struct loader *l, int rank, int port, struct cop
   return add_route(l, last, amount);
 }
 
-/* Data of one rank to another over these ports; without ports straight. */
+/* Adds data of one rank to another over these ports; without ports straight. */
 static copse_status add_edge(struct loader *l, int from, int to, int send, int receive,
                              struct copse_q amount) {
   const int *nodes = l->m->topology->rank_nodes;
@@ -455,7 +455,7 @@ static copse_status find_heads(struct loader *l, const struct copse_nccl_graph_s
   return COPSE_OK;
 }
 
-/* A GPU to the NVSwitches it has links to, or back; all of them share alike. */
+/* Adds data of a GPU to the NVSwitches it has links to, or back; all of them share alike. */
 static copse_status add_switch(struct loader *l, int rank, bool out, struct copse_q amount) {
   const struct copse_topology *t = l->m->topology;
   int gpu = t->rank_nodes[rank], n = 0;
@@ -495,7 +495,7 @@ static copse_status add_nvls_host(struct loader *l, const struct heads *heads, i
   return COPSE_OK;
 }
 
-/* Heads of the same number in double trees over the hosts: half of a head's data over each. */
+/* Adds heads of the same number in double trees over the hosts: half of a head's data over each. */
 static copse_status add_nvls_trees(struct loader *l, const struct heads *heads, int host) {
   struct copse_nccl_tree_place trees[2];
   copse_nccl_double_tree(l->m->n_hosts, host, trees);
@@ -576,8 +576,8 @@ static copse_status add_in_network(struct loader *l, enum copse_nccl_graph_id id
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
 
-/* GB/s of one channel by NCCL's own model: a tree carries its data twice, and up to two hosts its
- * speed in the host counts; heads of NVLS are in trees too from three hosts on. */
+/* Finds the GB/s of one channel by NCCL's own model: a tree carries its data twice, and up to two
+ * hosts its speed in the host counts; heads of NVLS are in trees too from three hosts on. */
 static copse_status find_speed(const struct loader *l, const struct copse_nccl_graph_search *graph,
                                struct copse_q *out) {
   int hosts = l->m->n_hosts;
@@ -591,8 +591,8 @@ static copse_status find_speed(const struct loader *l, const struct copse_nccl_g
   return COPSE_OK;
 }
 
-/* Of ring and tree, which are joined together, the fewer channels count. A ring's speed is bus
- * bandwidth. */
+/* Finds the time that a graph states. Of ring and tree, which are joined together, the fewer
+ * channels count. A ring's speed is bus bandwidth. */
 static copse_status find_stated(const struct loader *l, const struct copse_nccl_graph_search *graph,
                                 copse_collective collective, struct copse_q *out) {
   int64_t n = l->m->topology->n_ranks;
@@ -679,8 +679,8 @@ copse_status copse_nccl_judge_model(struct copse_nccl_judge *judge, struct copse
   return COPSE_OK;
 }
 
-/* GB/s of an algorithm, by the numbers of tuner_table.h, for a long allreduce as NCCL's model has
- * it; 0: none. */
+/* Returns the GB/s of an algorithm, by the numbers of tuner_table.h, for a long allreduce as NCCL's
+ * model has it; 0: none. */
 static double modelled(const struct copse_nccl_judge *judge, int algorithm) {
   const struct copse_nccl_model model = model_of(judge);
   return copse_nccl_model_cost(&model, COPSE_TUNER_ALLREDUCE, algorithm, COPSE_TUNER_SIMPLE).GBps;

@@ -73,7 +73,7 @@ struct copse_nccl_tree_place {
   int child; /* 0: below its parent's number, 1: above; of the plain tree */
 };
 
-/* The places of a host in the two trees over n hosts. Complexity O(log n). */
+/* Finds the places of a host in the two trees over n hosts. Complexity O(log n). */
 void copse_nccl_double_tree(int n, int host, struct copse_nccl_tree_place trees[2]);
 
 struct copse_nccl_verdict {
@@ -85,7 +85,7 @@ struct copse_nccl_verdict {
   struct copse_q *load;       /* [n_links] GB on the link per GB of the buffer */
 };
 
-/* The longer of both: what NCCL's choice can reach at best as NCCL itself sees it. */
+/* Returns the longer of both times: what NCCL's choice can reach at best as NCCL itself sees it. */
 static inline struct copse_q copse_nccl_verdict_time(const struct copse_nccl_verdict *verdict) {
   return copse_q_cmp(verdict->stated_time, verdict->links_time) > 0 ? verdict->stated_time
                                                                     : verdict->links_time;
@@ -116,24 +116,24 @@ bool copse_nccl_judge_has(const struct copse_nccl_judge *judge, enum copse_nccl_
                           copse_collective collective);
 
 /*
- * One algorithm for one collective; root: of broadcast and reduce, else not looked at. The judge
- * owns out->load. COPSE_INFEASIBLE where the topology has no way between two ends; COPSE_OVERFLOW;
- * COPSE_NOMEM. O(channels * ranks * links of a way).
+ * Judges one algorithm for one collective; root: of broadcast and reduce, else not looked at. The
+ * judge owns out->load. COPSE_INFEASIBLE where the topology has no way between two ends;
+ * COPSE_OVERFLOW; COPSE_NOMEM. O(channels * ranks * links of a way).
  */
 copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_graph_id algorithm,
                               copse_collective collective, int root, struct copse_nccl_verdict *out,
                               struct copse_err *err) COPSE_CHECKED;
 
 /*
- * What NCCL runs long messages with: ring or tree, whichever its own model (model.h) has faster by
- * the speeds that the graphs state; where those are not known, the ring. The root is rank 0. Errors
- * as above; COPSE_INVALID for an alltoall.
+ * Judges what NCCL runs long messages with: ring or tree, whichever its own model (model.h) has
+ * faster by the speeds that the graphs state; where those are not known, the ring. The root is
+ * rank 0. Errors as above; COPSE_INVALID for an alltoall.
  */
 copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,
                                      struct copse_nccl_verdict *out,
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* NCCL's model of these graphs, and what the links allow. Errors as above. */
+/* Makes NCCL's model of these graphs, and what the links allow. Errors as above. */
 copse_status copse_nccl_judge_model(struct copse_nccl_judge *judge, struct copse_nccl_model *out,
                                     struct copse_err *err) COPSE_CHECKED;
 
@@ -141,7 +141,7 @@ copse_status copse_nccl_judge_model(struct copse_nccl_judge *judge, struct copse
  * tree are by the speeds that the graphs state. */
 bool copse_nccl_judge_prefers_nvls(const struct copse_nccl_judge *judge);
 
-/* "Ring", "Tree": as NCCL names an algorithm. */
+/* Returns "Ring", "Tree": as NCCL names an algorithm. */
 const char *copse_nccl_algorithm_name(enum copse_nccl_graph_id algorithm);
 
 /*

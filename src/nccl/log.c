@@ -82,7 +82,7 @@ struct mark {
   bool is_warning;
 };
 
-/* "node-a:4120:4171", the host being what stands behind a launcher's last mark. */
+/* Reads "node-a:4120:4171", the host being what stands behind a launcher's last mark. */
 static bool read_who(const char *at, const char *end, struct mark *mark) {
   const char *colon[2];
   const char *p = end;
@@ -168,7 +168,8 @@ static int find_process(const struct copse_log_reader *r, const char *host, int6
   return -1;
 }
 
-/* Processes of one pid stand in a list, since a map is slow with many entries of one key. */
+/* Adds a process to the list of those of one pid, since a map is slow with many entries of one
+ * key. */
 static copse_status list_pid(struct copse_log_reader *r, int process, struct copse_err *err) {
   int first = first_of_pid(r, r->processes[process].pid);
   uint64_t pid = (uint64_t)r->processes[process].pid;

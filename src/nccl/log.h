@@ -127,7 +127,7 @@ struct copse_nccl_log {
   struct copse_log_reader *reader;
 };
 
-/* An empty log. Release with copse_nccl_log_free, whatever the outcome. */
+/* Makes an empty log. Release with copse_nccl_log_free, whatever the outcome. */
 copse_status copse_nccl_log_open(struct copse_nccl_log *log, struct copse_err *err) COPSE_CHECKED;
 /* Reads one more text. Nothing in it is an error. */
 copse_status copse_nccl_log_add(struct copse_nccl_log *log, const char *data, size_t size,

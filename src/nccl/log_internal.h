@@ -80,22 +80,22 @@ struct copse_log_reader {
   int64_t n_lines, n_foreign, n_cut;
 };
 
-/* A line's message, which may be changed, and who wrote it. */
+/* Reads a line's message, which may be changed, and who wrote it. */
 copse_status copse_log_message(struct copse_log_reader *r, int thread, bool is_warning,
                                struct copse_scan message, struct copse_err *err) COPSE_CHECKED;
 
-/* Each text once: two that are equal have the same address. At most 255 bytes of it. */
+/* Keeps each text once: two that are equal have the same address. At most 255 bytes of it. */
 copse_status copse_log_name(struct copse_log_reader *r, const struct copse_scan *piece,
                             const char **out, struct copse_err *err) COPSE_CHECKED;
 copse_status copse_log_push(struct copse_log_list *list, int member, const void *value,
                             struct copse_err *err) COPSE_CHECKED;
 
-/* "comm P rank D nranks D ...": finds or makes the member. */
+/* Reads "comm P rank D nranks D ...": finds or makes the member. */
 copse_status copse_log_name_comm(struct copse_log_reader *r, int thread, struct copse_scan message,
                                  struct copse_err *err) COPSE_CHECKED;
-/* The member whose line a thread prints; -1: not known. */
+/* Returns the member whose line a thread prints; -1: not known. */
 int copse_log_member_of(const struct copse_log_reader *r, int thread);
-/* The same, made anew where a thread may print before its communicator is named. */
+/* Finds the same, or makes it where a thread may print before its communicator is named. */
 copse_status copse_log_need_member(struct copse_log_reader *r, int thread, int *member,
                                    struct copse_err *err) COPSE_CHECKED;
 

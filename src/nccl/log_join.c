@@ -55,8 +55,9 @@ static bool has_rank(const struct join *j, int comm, int rank) {
 
 #define MAX_TRIED 64
 
-/* The first communicator of this name that has no such rank yet. A name is used again where a log
- * lacks ids; as hostile text may repeat one rank for ever, few are looked through. */
+/* Places a member in the first communicator of its name that has no such rank yet. A name is used
+ * again where a log lacks ids; as hostile text may repeat one rank for ever, few are looked
+ * through. */
 static copse_status place(struct join *j, struct copse_log_member *m) {
   uint64_t key = comm_key(j, m);
   size_t cursor = 0;
@@ -134,7 +135,7 @@ struct dealt {
   int *first;
 };
 
-/* A counting sort: it keeps the log's order within a communicator. */
+/* Sorts a list by communicators, by counting: that keeps the log's order within one. */
 static copse_status deal(struct join *j, const struct copse_log_list *list, struct dealt *out) {
   size_t n = (size_t)list->n;
   int *next, n_comms = j->log->n_comms;
@@ -224,7 +225,7 @@ static copse_status join_hops(struct join *j) {
 
 COPSE_ORDER(by_channel_and_rank, struct copse_log_tree, COPSE_UP(channel) ?: COPSE_UP(rank))
 
-/* "Trees" and "Tree" lines say the same twice. */
+/* Sorts trees and drops doubles: "Trees" and "Tree" lines say the same twice. */
 static void sort_trees(struct copse_log_comm *comm) {
   struct copse_log_tree *trees = (struct copse_log_tree *)comm->trees;
   int n = 0;
@@ -261,7 +262,7 @@ struct ring_source {
   int n_listed, n_passes;
 };
 
-/* The passes of the channel that begins at `at`: behind the last. */
+/* Returns the end of the passes of the channel that begins at `at`. */
 static int end_of(const struct ring_source *s, int at) {
   int end = at;
   while (end < s->n_passes && s->passes[end].channel == s->passes[at].channel) end++;

@@ -30,7 +30,8 @@ static bool read_channel(struct copse_scan *s, int *channel) {
   return copse_scan_index(s, channel) && *channel >= 0 && *channel < MAX_CHANNELS;
 }
 
-/* Nothing more, or what RCCL says behind many messages: " comm 0x.. nRanks 08 busId c1000". */
+/* Whether nothing more comes, or what RCCL says behind many messages: " comm 0x.. nRanks 08 busId
+ * c1000". */
 static bool ends(const struct copse_scan *s) {
   struct copse_scan rest = *s;
   copse_scan_blanks(&rest);
@@ -39,7 +40,7 @@ static bool ends(const struct copse_scan *s) {
 
 /* ---- rings ----------------------------------------------------------------------------------- */
 
-/* "  0   3   2   1": NCCL leaves ranks out of a long list, and may end it in "...". */
+/* Reads "  0   3   2   1": NCCL leaves ranks out of a long list, and may end it in "...". */
 static copse_status on_order(struct line *l, int channel, int n_channels) {
   struct copse_log_listed listed = {.channel = channel};
   COPSE_AT_END(copse_free_at) int *order = NULL;
@@ -60,7 +61,7 @@ static copse_status on_order(struct line *l, int channel, int n_channels) {
   return copse_log_push(&l->r->listed, member, &listed, l->err);
 }
 
-/* "Ring 00 : 7 -> 0 -> 1" */
+/* Reads "Ring 00 : 7 -> 0 -> 1". */
 static copse_status on_ring(struct line *l) {
   struct copse_log_pass in, out;
   int member, rank;
@@ -90,7 +91,7 @@ static bool read_down(struct copse_scan *s, int down[3]) {
          copse_scan_index(s, &down[2]);
 }
 
-/* " [0] 1/-1/-1->0->-1": a channel of "Trees" */
+/* Reads " [0] 1/-1/-1->0->-1": a channel of "Trees". */
 static bool read_tree(struct copse_scan *s, struct copse_log_tree *tree) {
   copse_scan_blanks(s);
   return copse_scan_literal(s, "[") && read_channel(s, &tree->channel) &&
@@ -115,7 +116,7 @@ static copse_status on_trees(struct line *l) {
   return cut(l);
 }
 
-/* "Tree 0 : -1 -> 0 -> 1/4/-1" */
+/* Reads "Tree 0 : -1 -> 0 -> 1/4/-1". */
 static copse_status on_tree(struct line *l) {
   struct copse_log_tree tree;
   int member;
@@ -142,7 +143,7 @@ static bool read_pair(struct copse_scan *s, const char *key, struct copse_scan *
   return a->at < a->end && copse_scan_literal(s, ", ");
 }
 
-/* "Pattern 4, crossNic 0, nChannels 2, bw 24.0/24.0, type NVL/PIX, sameChannels 0" */
+/* Reads "Pattern 4, crossNic 0, nChannels 2, bw 24.0/24.0, type NVL/PIX, sameChannels 0". */
 static copse_status on_pattern(struct line *l) {
   struct copse_log_graph graph = {0};
   struct copse_scan *s = &l->s, bw[2], type[2];
@@ -165,14 +166,15 @@ static copse_status on_pattern(struct line *l) {
   return copse_log_push(&l->r->graphs, member, &graph, l->err);
 }
 
-/* NET is decimal up to 2.20 and hex in 2.21 and 2.22; SYSTEM-DEV from then on, in hex too. */
+/* Whether NET is decimal, as up to 2.20; it is hex in 2.21 and 2.22, and SYSTEM-DEV from then on,
+ * in hex too. */
 static bool is_decimal_net(const struct line *l) {
   const char *version = l->r->processes[l->thread->process].version;
   if (!version) version = l->r->version;
   return version && strncmp(version, "2.", 2) == 0 && strncmp(version, "2.21", 4) < 0;
 }
 
-/* " GPU/0-22000", " GPU/3", " NET/0-0" */
+/* Reads " GPU/0-22000", " GPU/3" or " NET/0-0". */
 static bool read_hop(const struct line *l, struct copse_scan *s, struct copse_log_hop *hop) {
   struct copse_scan word, first;
   uint64_t id;
@@ -192,7 +194,7 @@ static bool read_hop(const struct line *l, struct copse_scan *s, struct copse_lo
   return true;
 }
 
-/* " 0 : NET/0-0 GPU/0-22000 .. NET/0-0" */
+/* Reads " 0 : NET/0-0 GPU/0-22000 .. NET/0-0". */
 static copse_status on_graph_channel(struct line *l) {
   struct copse_log_hops channel = {.graph = l->thread->graph};
   COPSE_AT_END(copse_free_at) struct copse_log_hop *hops = NULL;
@@ -212,7 +214,7 @@ static copse_status on_graph_channel(struct line *l) {
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-/* "IB/0(3)/GDRDMA(PCI)/Shared": the network's name may have blanks and slashes. */
+/* Reads "IB/0(3)/GDRDMA(PCI)/Shared": the network's name may have blanks and slashes. */
 static copse_status read_network(struct line *l, struct copse_scan s, struct copse_log_edge *edge,
                                  bool *good) {
   struct copse_scan rest = s, name = s, after;
@@ -252,9 +254,9 @@ static copse_status read_via(struct line *l, struct copse_log_edge *edge, bool *
   return copse_log_name(l->r, s, &edge->net, l->err);
 }
 
-/* Threads that connect at the first call print lines of a communicator that they don't name: it is
- * that in which this process is the rank at this end, if there is one only. The thread's other
- * lines are taken to be of the same. */
+/* Finds the member that an edge is of. Threads that connect at the first call print lines of a
+ * communicator that they don't name: it is that in which this process is the rank at this end, if
+ * there is one only. The thread's other lines are taken to be of the same. */
 static int owner(const struct line *l, const struct copse_log_edge *edge) {
   const struct copse_log_member *members = l->r->members;
   int member = copse_log_member_of(l->r, l->thread_index), found = -1, tried = 0;
@@ -281,8 +283,8 @@ static copse_status add_edge(struct line *l, const struct copse_log_edge *edge) 
   return copse_log_push(&l->r->edges, member, edge, l->err);
 }
 
-/* "0[0] -> 1[1] via P2P/IPC", "9[1] -> 0[0] [receive] via NET/IB/0/GDRDMA"; what is in brackets is
- * the NVML device, in 2.18.1 the bus id. */
+/* Reads "0[0] -> 1[1] via P2P/IPC" or "9[1] -> 0[0] [receive] via NET/IB/0/GDRDMA"; what is in
+ * brackets is the NVML device, in 2.18.1 the bus id. */
 static copse_status on_edge(struct line *l, struct copse_log_edge *edge) {
   struct copse_scan *s = &l->s;
   uint64_t device;
@@ -299,7 +301,7 @@ static copse_status on_edge(struct line *l, struct copse_log_edge *edge) {
   return good ? add_edge(l, edge) : cut(l);
 }
 
-/* "CollNet 00/0 : 3 [send] via COLLNET/SHARP/0/GDRDMA" */
+/* Reads "CollNet 00/0 : 3 [send] via COLLNET/SHARP/0/GDRDMA". */
 static copse_status on_collnet(struct line *l) {
   struct copse_log_edge edge = {.connection = -1, .net_dev = -1, .proxy = -1};
   struct copse_scan *s = &l->s;
@@ -316,7 +318,8 @@ static copse_status on_collnet(struct line *l) {
   return good ? add_edge(l, &edge) : cut(l);
 }
 
-/* "Channel 00/24 : 0 1 2 .." is a ring, "Channel 00/0 : 0[0] -> 1[1] via .." a connection. */
+/* Reads a channel: "Channel 00/24 : 0 1 2 .." is a ring, "Channel 00/0 : 0[0] -> 1[1] via .." a
+ * connection. */
 static copse_status on_channel(struct line *l) {
   struct copse_log_edge edge = {.connection = -1, .net_dev = -1, .proxy = -1};
   struct copse_scan rest;
@@ -335,7 +338,7 @@ static copse_status on_channel(struct line *l) {
 
 /* ---- NICs ------------------------------------------------------------------------------------ */
 
-/* "mlx5_0:1/IB", "mlx5_0:1:0:0/RoCE" */
+/* Adds "mlx5_0:1/IB" or "mlx5_0:1:0:0/RoCE". */
 static copse_status add_nic(struct line *l, const char *net, int index, struct copse_scan word) {
   struct copse_log_nic nic = {.net = net, .index = index, .link = ""};
   struct copse_scan name = word, link = word;
@@ -355,7 +358,7 @@ static copse_status add_nic(struct line *l, const char *net, int index, struct c
   return copse_log_push(&l->r->nics, -1, &nic, l->err);
 }
 
-/* "NET/IB : Using [0]mlx5_0:1/IB [1]={[0] mlx5_1:1/IB, ..} [RO]; OOB eth0:192.0.2.10<0>" */
+/* Reads "NET/IB : Using [0]mlx5_0:1/IB [1]={[0] mlx5_1:1/IB, ..} [RO]; OOB eth0:192.0.2.10<0>". */
 static copse_status on_net(struct line *l) {
   struct copse_scan name = l->s, word, oob;
   const char *net;
@@ -394,8 +397,8 @@ static copse_status read_choice(struct line *l, const char *key, const char *con
   return copse_log_name(l->r, &word, out, l->err);
 }
 
-/* "AllReduce: 1048576 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..23}", and older ones
- * "1048576 Bytes -> Algo 1 proto 2 time 123.456789" */
+/* Reads "AllReduce: 1048576 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..23}", and the older
+ * "1048576 Bytes -> Algo 1 proto 2 time 123.456789". */
 static copse_status on_pick(struct line *l) {
   static const char *const algorithms[] = {
       "TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT"};
@@ -423,7 +426,7 @@ static copse_status on_pick(struct line *l) {
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-/* "24 coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels, .." */
+/* Reads "24 coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels, ..". */
 static copse_status on_channel_counts(struct line *l) {
   struct copse_scan s = l->s;
   int64_t n, coll = 0;
@@ -457,7 +460,7 @@ static copse_status say(struct line *l, struct copse_log_list *list, const char 
   return copse_log_push(list, -1, &said, l->err);
 }
 
-/* "NCCL_ALGO set by environment to RING." */
+/* Reads "NCCL_ALGO set by environment to RING.". */
 static copse_status on_setting(struct line *l) {
   struct copse_scan s = l->s, name;
   char text[512];
@@ -493,7 +496,7 @@ static const struct {
              {"RCCL version ", on_version},
              {"Connected all rings", on_rings_connected}};
 
-/* A graph's channel: it begins with blanks and goes by the lines before it. */
+/* Whether the line is a graph's channel: it begins with blanks and goes by the lines before it. */
 static bool is_graph_channel(struct line *l) {
   struct copse_scan s = l->s;
   int channel;

@@ -115,7 +115,7 @@ static copse_status find_hosts(struct copse_nccl_machine *m, struct copse_err *e
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Where NCCL's XML has not named all GPUs of a host, they count from 0. */
+/* Numbers GPUs from 0 where NCCL's XML has not named all of a host. */
 static void name_gpus(struct copse_nccl_machine *m) {
   const struct copse_topology *t = m->topology;
   for (int h = 0; h < m->n_hosts; h++) {
@@ -128,7 +128,7 @@ static void name_gpus(struct copse_nccl_machine *m) {
   }
 }
 
-/* Nodes with links to and from what is outside of their host. */
+/* Finds nodes with links to and from what is outside of their host. */
 static void find_cables(const struct copse_nccl_machine *m, unsigned char *cables) {
   for (int i = 0; i < m->topology->n_links; i++) {
     const struct copse_link *l = &m->topology->links[i];
@@ -192,7 +192,8 @@ static void join_switches(struct copse_nccl_machine *m, int *set, int *ports_on)
     }
 }
 
-/* A rail is what switches join, or cables from each of its ports to each: NICs pass nothing on. */
+/* Finds the rails. A rail is what switches join, or cables from each of its ports to each: NICs
+ * pass nothing on. */
 static copse_status find_rails(struct copse_nccl_machine *m, int *set, struct copse_arena *scratch,
                                struct copse_err *err) {
   const struct copse_topology *t = m->topology;
@@ -216,7 +217,8 @@ static copse_status find_rails(struct copse_nccl_machine *m, int *set, struct co
   return COPSE_OK;
 }
 
-/* NCCL lists no NIC whose cable is down; where no NIC has one the topology has no network. */
+/* Finds the ports. NCCL lists no NIC whose cable is down; where no NIC has one the topology has no
+ * network. */
 static copse_status find_ports(struct copse_nccl_machine *m, struct copse_err *err) {
   const struct copse_topology *t = m->topology;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -282,7 +284,7 @@ int copse_nccl_find_port(const struct copse_nccl_machine *m, int host, uint64_t 
 /* A GPU on a root port has so much at most; C2C has more. */
 static const struct copse_q most_pcie = {96, 1};
 
-/* As NCCL makes a path's type of its links (ncclTopoSetPaths). */
+/* Returns a link's type, of which NCCL makes a path's (ncclTopoSetPaths). */
 static unsigned char type_of_link(const struct copse_nccl_machine *m, const struct copse_link *l) {
   int cpus = is_type(m, l->src, "cpu") + is_type(m, l->dst, "cpu");
   int bridges = is_type(m, l->src, "pcie") + is_type(m, l->dst, "pcie");
@@ -354,7 +356,8 @@ struct search {
   bool any_gpu;               /* GPUs relay */
 };
 
-/* NVLink over one GPU (NVB): the relay is a neighbour of the source, and so is the destination. */
+/* Whether a way may go over a link. NVLink over one GPU (NVB): the relay is a neighbour of the
+ * source, and so is the destination. */
 static bool may_pass(const struct search *s, int link) {
   const struct copse_topology *t = s->m->topology;
   int at = t->links[link].src, next = t->links[link].dst, host = s->m->host_of_node[next];
@@ -372,8 +375,8 @@ static struct copse_q narrower(struct copse_q a, struct copse_q b) {
   return copse_q_cmp(a, b) < 0 ? a : b;
 }
 
-/* Distance and width of every node that may lie on a way, until the destination's turn comes: all
- * that leads there has been seen then. */
+/* Finds distance and width of every node that may lie on a way, until the destination's turn comes:
+ * all that leads there has been seen then. */
 static bool search_ways(const struct search *s) {
   struct copse_nccl_finder *f = s->m->finder;
   const struct copse_topology *t = s->m->topology;
@@ -413,8 +416,8 @@ static bool is_best(const struct search *s, int link) {
          copse_q_eq(narrower(f->width[l->src], l->bandwidth), f->width[l->dst]);
 }
 
-/* Of GPUs that may relay to v NCCL takes one, by v's links to them: the widest, of these the first;
- * `link` is of any. */
+/* Chooses among GPUs that may relay to v as NCCL does, by v's links to them: the widest, of these
+ * the first; `link` is of any. */
 static int find_relay(const struct search *s, int v, int link) {
   const struct copse_nccl_finder *f = s->m->finder;
   const struct copse_link *links = s->m->topology->links;
@@ -484,7 +487,7 @@ static enum copse_nccl_path classify(const struct search *s, const struct copse_
   return bridges > 1 ? COPSE_NCCL_PATH_PXB : COPSE_NCCL_PATH_PIX;
 }
 
-/* The hops of what the search found, from the destination back. */
+/* Lists the hops of what the search found, from the destination back. */
 static copse_status lay_out(const struct search *s, struct copse_nccl_route *route,
                             struct copse_err *err) {
   struct copse_nccl_finder *f = s->m->finder;
@@ -528,7 +531,8 @@ static copse_status find_local_cpu(struct copse_nccl_machine *m, int gpu,
   return COPSE_OK;
 }
 
-/* Without GPUDirect RDMA data between a GPU and a NIC pass the memory of the GPU's CPU. */
+/* Leads data between a GPU and a NIC over the memory of the GPU's CPU, as without GPUDirect
+ * RDMA. */
 static copse_status pass_memory(struct copse_nccl_machine *m, int from, int to,
                                 struct copse_nccl_route *route, struct copse_err *err) {
   const struct copse_node *nodes = m->topology->nodes;
@@ -578,7 +582,8 @@ static const struct nearest *find_nearest(struct copse_nccl_machine *m, int gpu,
   return n;
 }
 
-/* P2C is between a GPU and the ports nearest to it; to others of its CPU the way is PHB. */
+/* Changes P2C to PHB but between a GPU and the ports nearest to it; to others of its CPU the way is
+ * PHB. */
 static void limit_p2c(const struct search *found, struct copse_nccl_route *route) {
   struct copse_nccl_machine *m = found->m;
   bool out = m->topology->nodes[found->from].rank >= 0;
@@ -686,7 +691,7 @@ static int own_gpu(const struct reach *r, int p) {
   return -1;
 }
 
-/* 0 and the worst type where there is no way. */
+/* Measures a way; 0 and the worst type where there is none. */
 static copse_status measure(struct copse_nccl_machine *m, int from, int to, struct copse_q *width,
                             enum copse_nccl_path *type, struct copse_err *err) {
   const struct copse_nccl_route *route;

@@ -57,35 +57,36 @@ copse_status copse_nccl_machine_open(const struct copse_topology *topology,
                                      struct copse_err *err) COPSE_CHECKED;
 void copse_nccl_machine_free(struct copse_nccl_machine *machine);
 
-/* n of the same host on one network without a bottleneck of its own, each NIC as fast as the host
- * says. The caller frees *out. COPSE_BAD_INPUT for a host without NICs. */
+/* Makes n of the same host on one network without a bottleneck of its own, each NIC as fast as the
+ * host says. The caller frees *out. COPSE_BAD_INPUT for a host without NICs. */
 copse_status copse_nccl_repeat_host(const struct copse_topology *host, int n,
                                     struct copse_topology **out,
                                     struct copse_err *err) COPSE_CHECKED;
 
-/* The rank of the GPU that graphs call `dev` in this host; the port with that number; or -1. */
+/* Finds the rank of the GPU that graphs call `dev` in this host; copse_nccl_find_port finds the
+ * port with that number; or -1. */
 int copse_nccl_find_rank(const struct copse_nccl_machine *machine, int host, uint64_t dev);
 int copse_nccl_find_port(const struct copse_nccl_machine *machine, int host, uint64_t dev);
 
 /*
- * The way between two nodes of a host, or from a port to one of another host; GPUs relay only over
- * NVLink, and only one. Where there is no other way, any GPU may. The machine owns *out; it lasts
- * as long. COPSE_INFEASIBLE naming both nodes; COPSE_OVERFLOW (shares); COPSE_NOMEM.
+ * Finds the way between two nodes of a host, or from a port to one of another host; GPUs relay
+ * only over NVLink, and only one. Where there is no other way, any GPU may. The machine owns *out;
+ * it lasts as long. COPSE_INFEASIBLE naming both nodes; COPSE_OVERFLOW (shares); COPSE_NOMEM.
  */
 copse_status copse_nccl_find_route(struct copse_nccl_machine *machine, int from, int to,
                                    const struct copse_nccl_route **out,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* The rank of the GPU that NCCL takes a port to belong to: of those with the widest ways from it,
- * of these the best type, the first that takes this port of its nearest ones; -1: none does.
+/* Finds the rank of the GPU that NCCL takes a port to belong to: of those with the widest ways from
+ * it, of these the best type, the first that takes this port of its nearest ones; -1: none does.
  * COPSE_NOMEM. */
 copse_status copse_nccl_find_own_gpu(struct copse_nccl_machine *machine, int port, int *rank,
                                      struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The way that a GPU's data take to a port of its host: over the GPU that the port belongs to where
- * that spares a CPU or is wider, as NCCL does from 2.12 on (PXN). *relay gets that GPU's rank or
- * -1; *first its route then (else NULL), *last the rest.
+ * Finds the way that a GPU's data take to a port of its host: over the GPU that the port belongs
+ * to where that spares a CPU or is wider, as NCCL does from 2.12 on (PXN). *relay gets that GPU's
+ * rank or -1; *first its route then (else NULL), *last the rest.
  */
 copse_status copse_nccl_find_way_out(struct copse_nccl_machine *machine, int rank, int port,
                                      int *relay, const struct copse_nccl_route **first,

@@ -69,7 +69,8 @@ static bool is_rooted(int collective) {
   return collective == COPSE_TUNER_BROADCAST || collective == COPSE_TUNER_REDUCE;
 }
 
-/* LL128 needs stores of 128 bytes that arrive whole: NVLink, and a NIC below the GPU's switches. */
+/* Whether stores of 128 bytes arrive whole, as LL128 needs: by NVLink, and at a NIC below the GPU's
+ * switches. */
 static bool allows_ll128(const struct copse_nccl_model *m,
                          const struct copse_nccl_graph_search *g) {
   enum copse_nccl_path most = m->sm >= 90 ? COPSE_NCCL_PATH_PXN : COPSE_NCCL_PATH_PXB;
@@ -89,7 +90,7 @@ static bool has(const struct copse_nccl_model *m, int collective, int algorithm,
   return protocol != LL128 || allows_ll128(m, g);
 }
 
-/* GB/s of all channels together. */
+/* Returns the GB/s of all channels together. */
 static double channels_bw(const struct copse_nccl_model *m, int algorithm) {
   const struct copse_nccl_graph_search *g = graph_of(m, algorithm);
   if (m->links[g->id] > 0) return m->links[g->id];
@@ -103,7 +104,8 @@ static int steps(const struct copse_nccl_model *m, int collective) {
 
 /* ---- bandwidth ------------------------------------------------------------------------------- */
 
-/* LL: half of the bytes are flags, and the GPU's (on several nodes the CPU's) rate of stores. */
+/* Returns what LL has at most: half of its bytes are flags, and the GPU's (on several nodes the
+ * CPU's) rate of stores limits it. */
 static double ll_max(const struct copse_nccl_model *m) {
   int by = m->nodes == 1 ? generation_of(m->sm) : m->amd ? AMPERE : VOLTA;
   return ll_max_bws[by][nodes_index(m)];
@@ -131,7 +133,7 @@ static double tree_bw(const struct copse_nccl_model *m, int protocol) {
   return bw * 0.5;
 }
 
-/* A head's own data does not go over the switch. */
+/* Returns the GB/s of NVLS, where a head's own data does not go over the switch. */
 static double nvls_bw(const struct copse_nccl_model *m, int collective) {
   const struct copse_nccl_graph_search *g = graph_of(m, COPSE_TUNER_NVLS);
   double n = m->ranks, heads = g->n_channels, intra = copse_q_to_double(g->speed_intra);
@@ -146,7 +148,8 @@ static double nvls_tree_most(const struct copse_nccl_model *m) {
   return heads * per_ch_max_nvls_tree_bws[generation_of(m->sm)][nodes_index(m)] / 2 * n / (n - 1);
 }
 
-/* Heads of several nodes in trees: NVLink, the network, and what a channel has at most. */
+/* Returns the GB/s of heads of several nodes in trees: NVLink, the network, and what a channel has
+ * at most. */
 static double nvls_tree_bw(const struct copse_nccl_model *m) {
   const struct copse_nccl_graph_search *g = graph_of(m, COPSE_TUNER_NVLS_TREE);
   int generation = generation_of(m->sm);
@@ -157,8 +160,8 @@ static double nvls_tree_bw(const struct copse_nccl_model *m) {
   return fmin(fmin(inside * nvls_efficiency[generation], between) * own, most);
 }
 
-/* Where channels are the limit on Blackwell, what is predicted climbs with the size as trees' does;
- * of machines compared those with NICs of 800 Gb/s. */
+/* Whether channels are the limit on Blackwell: what is predicted climbs then with the size as
+ * trees' does; of machines compared it is those with NICs of 800 Gb/s. */
 static bool nvls_tree_climbs(const struct copse_nccl_model *m) {
   return m->sm >= 100 && nvls_tree_bw(m) >= nvls_tree_most(m);
 }
@@ -182,7 +185,8 @@ static double rooted_ring_latency(const struct copse_nccl_model *m, int collecti
   return steps(m, collective) * hw_latencies[kind][protocol == SIMPLE ? TREE : RING][protocol];
 }
 
-/* Steps between nodes; of several nodes also the others wait for a post to the network. */
+/* Returns the latency of steps between nodes; of several nodes also the others wait for a post to
+ * the network. */
 static double ring_latency(const struct copse_nccl_model *m, int collective, int protocol) {
   if (is_rooted(collective)) return rooted_ring_latency(m, collective, protocol);
   double intra = hw_latencies[link_kind(graph_of(m, RING))][RING][protocol];
@@ -296,7 +300,7 @@ static copse_status take(struct chooser *c, uint64_t from, uint64_t to, int algo
   return COPSE_OK;
 }
 
-/* Sizes from..to, within a factor of two, where the model's curves have no steps. */
+/* Splits sizes from..to, within a factor of two, where the model's curves have no steps. */
 static copse_status split(struct chooser *c, uint64_t from, uint64_t to) {
   int algorithm[2] = {0}, protocol[2] = {0};
   (void)copse_nccl_choose(c->model, c->collective, from, &algorithm[0], &protocol[0]);

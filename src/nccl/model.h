@@ -30,17 +30,18 @@ struct copse_nccl_cost {
 };
 
 /*
- * Tree and ring of all protocols; NVLS on one node, NVLS trees on several (an allreduce). Others
- * are not modelled. Collective, algorithm and protocol by the numbers of tuner_table.h.
+ * Returns the cost of tree and ring of all protocols; NVLS on one node, NVLS trees on several (an
+ * allreduce). Others are not modelled. Collective, algorithm and protocol are by the numbers of
+ * tuner_table.h.
  */
 struct copse_nccl_cost copse_nccl_model_cost(const struct copse_nccl_model *model, int collective,
                                              int algorithm, int protocol);
 
-/* Microseconds of one call; infinite where there is no cost. */
+/* Returns the microseconds of one call; infinite where there is no cost. */
 double copse_nccl_model_us(const struct copse_nccl_model *model, int collective, int algorithm,
                            int protocol, uint64_t bytes);
 
-/* The fastest for so many bytes; false: the model has none. */
+/* Chooses the fastest for so many bytes; false: the model has none. */
 bool copse_nccl_choose(const struct copse_nccl_model *model, int collective, uint64_t bytes,
                        int *algorithm, int *protocol);
 

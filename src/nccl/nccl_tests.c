@@ -107,7 +107,7 @@ struct table {
   struct copse_err *err;
 };
 
-/* A header names what its table's columns are. */
+/* Finds a column by its name in a table's header. */
 static enum column column_of(const struct copse_scan *word) {
   static const struct {
     const char *name;
@@ -137,14 +137,14 @@ static void read_header(struct table *t, struct copse_scan s) {
   t->n_group = (second < 0 ? n : second) - first;
 }
 
-/* What nccl-tests prints without options, for a table whose header is lost. */
+/* Assumes what nccl-tests prints without options, for a table whose header is lost. */
 static void assume_header(struct table *t) {
   static const char text[] =
       "size count type redop root time algbw busbw #wrong time algbw busbw #wrong";
   read_header(t, (struct copse_scan){text, text + sizeof text - 1});
 }
 
-/* rccl-tests marks what is beyond its threshold: "5*". */
+/* Reads the count of wrong elements; rccl-tests marks what is beyond its threshold: "5*". */
 static bool read_wrong(struct copse_scan word, int64_t *out) {
   struct copse_q value;
   *out = -1;
@@ -218,7 +218,8 @@ static copse_status read_row(struct table *t, struct copse_scan line) {
   return add_row(t->out, &row, t->err);
 }
 
-/* "  Rank  0 Group  0 Pid  52817 on     node-a device  0 [0000:1b:00] NVIDIA H100 80GB HBM3" */
+/* Reads "  Rank  0 Group  0 Pid  52817 on     node-a device  0 [0000:1b:00] NVIDIA H100 80GB
+ * HBM3". */
 static copse_status read_device(struct table *t, struct copse_scan s) {
   struct copse_tests_device device = {.bus = ""};
   struct copse_scan host, bus, rest = s;
@@ -282,7 +283,8 @@ static copse_status read_remark(struct table *t, struct copse_scan s) {
   return COPSE_OK;
 }
 
-/* Tables' rows begin with two numbers and a word; others' lines may stand between. */
+/* Whether the line is a table's row, which begins with two numbers and a word; others' lines may
+ * stand between. */
 static bool is_row(struct copse_scan s) {
   struct copse_scan word;
   int64_t number;
@@ -293,7 +295,7 @@ static bool is_row(struct copse_scan s) {
   return copse_scan_word(&s, &word) && word.at[0] >= 'a' && word.at[0] <= 'z';
 }
 
-/* mpirun and srun may mark each line: "[1,0]<stdout>:", "0: ". */
+/* Passes over the mark that mpirun and srun may put before each line: "[1,0]<stdout>:", "0: ". */
 static void pass_launcher(struct copse_scan *s) {
   struct copse_scan rest = *s;
   int64_t number;
@@ -370,7 +372,7 @@ struct rccl_row {
 static const struct rccl_row new_rccl_row = {
     .row = {.collective = "", .root = -1, .redop = "none"}, .time = {.wrong = -1}, .good = true};
 
-/* Placements of one size stand in rows of their own, one behind the other. */
+/* Adds a row. Placements of one size stand in rows of their own, one behind the other. */
 static copse_status add_rccl_row(struct copse_tests *out, struct rccl_row *r,
                                  struct copse_err *err) {
   if (!r->good || !r->type.at || r->time.time_us.den == 0) {
@@ -427,7 +429,7 @@ static copse_status parse_text(const char *data, size_t size, struct copse_tests
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* A number, or a string that holds one; "nan" is none. */
+/* Reads a number, or a string that holds one; "nan" is none. */
 static bool json_number(const struct copse_json *json, const cJSON *object, const char *key,
                         struct copse_q *out) {
   const cJSON *item = copse_json_get(object, key);
@@ -452,7 +454,7 @@ static struct copse_scan json_text(const cJSON *object, const char *key) {
   return (struct copse_scan){text, text + strlen(text)};
 }
 
-/* {"time", "alg_bw", "bus_bw", "nwrong"}; with -T "cpu_time" */
+/* Reads {"time", "alg_bw", "bus_bw", "nwrong"}; with -T "cpu_time". */
 static bool read_json_time(const struct copse_json *json, const cJSON *item,
                            struct copse_tests_time *time) {
   time->wrong = -1;
@@ -513,7 +515,7 @@ static copse_status read_json_device(const struct copse_json *json, const cJSON 
   return add_device(out, &device, err);
 }
 
-/* The program's name is its first argument. */
+/* Reads the collective from the program's name, which is its first argument. */
 static const char *json_collective(const cJSON *root) {
   const cJSON *args = copse_json_get(root, "args");
   const cJSON *first = args && copse_json_is_array(args) ? copse_json_first(args) : NULL;
@@ -540,7 +542,7 @@ static copse_status read_nccl_json(const struct copse_json *json, struct copse_t
   return COPSE_OK;
 }
 
-/* rccl-tests: a list of rows, each with all names. */
+/* Reads the JSON of rccl-tests: a list of rows, each with all names. */
 static copse_status read_rccl_json(const struct copse_json *json, struct copse_tests *out,
                                    struct copse_err *err) {
   COPSE_JSON_EACH (item, json->root) {
@@ -577,7 +579,7 @@ static copse_status parse_json(const char *label, const char *data, size_t size,
                                         : read_nccl_json(&json, out, err);
 }
 
-/* "[1,0]<stdout>:" begins a line that a launcher has marked. */
+/* Whether the text is a JSON list; "[1,0]<stdout>:" begins a line that a launcher has marked. */
 static bool is_list(struct copse_scan s) {
   if (!copse_scan_literal(&s, "[")) return false;
   while (s.at < s.end && *s.at && strchr(" \t\r\n", *s.at)) s.at++;

@@ -99,8 +99,9 @@ static copse_status add_line(struct copse_ras *out, const char *text, struct cop
   return COPSE_PUSH_IN(&out->arena, out->lines, out->n_lines, out->line_capacity, err, text);
 }
 
-/* "    0         1         2         8        16        16   RUNNING      OK": group, communicators
- * in it, nodes and ranks of a node, ranks of a communicator and of the group, status, errors */
+/* Reads "    0         1         2         8        16        16   RUNNING      OK": group,
+ * communicators in it, nodes and ranks of a node, ranks of a communicator and of the group, status,
+ * errors. */
 static copse_status read_group(struct copse_ras *out, struct copse_scan s, bool *is_row,
                                struct copse_err *err) {
   struct copse_ras_comm comm = {0};
@@ -124,8 +125,8 @@ static copse_status read_group(struct copse_ras *out, struct copse_scan s, bool 
   return add_comm(out, &comm, err);
 }
 
-/* "[2026-01-02 03:04:05] PEER_DEAD: rank 3 .." of the monitor; others than deaths are no trouble.
- */
+/* Whether the line is the monitor's "[2026-01-02 03:04:05] PEER_DEAD: rank 3 .."; others than
+ * deaths are no trouble. */
 static bool is_event(struct copse_scan s) {
   return copse_scan_literal(&s, "[") && copse_scan_to(&s, "] PEER_");
 }
@@ -168,7 +169,7 @@ static copse_status read_ras_line(struct copse_ras *out, struct copse_scan line,
   return COPSE_OK;
 }
 
-/* "rank 3 on node-b, process 77: unresponsive" */
+/* Reads a missing rank as "rank 3 on node-b, process 77: unresponsive". */
 static copse_status read_missing(const struct copse_json *json, const cJSON *rank, const char *id,
                                  struct copse_ras *out, struct copse_err *err) {
   const cJSON *status = copse_json_get(rank, "status");

@@ -29,9 +29,9 @@ enum copse_nccl_kind {
   COPSE_NCCL_IS_CALLS = 64,   /* calls.h: Inspector, flight recorder */
   COPSE_NCCL_IS_PROFILE = 128 /* copse-profile/1 */
 };
-/* The kinds of a text together; 0: none that is known. Linear time. */
+/* Returns the kinds of a text together; 0: none that is known. Linear time. */
 unsigned copse_nccl_detect(const char *data, size_t size);
-/* "NCCL's log", of the first kind. */
+/* Returns "NCCL's log", of the first kind. */
 const char *copse_nccl_kind_name(unsigned kinds);
 
 /* ---- nccl-tests ------------------------------------------------------------------------------ */

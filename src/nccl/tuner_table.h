@@ -81,7 +81,7 @@ copse_status copse_tuner_table_add(struct copse_tuner_table *table,
                                    const struct copse_tuner_rule *rule,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* The table as text, under a header that is a comment: all ten columns. `keep` stands where
+/* Prints the table as text, under a header that is a comment: all ten columns. `keep` stands where
  * channels are NCCL's choice: 0, but -1 for RCCL, which refuses 0. Reading it back gives the same
  * rules. */
 void copse_tuner_table_print(const struct copse_tuner_table *table, int keep,
@@ -95,9 +95,9 @@ struct copse_tuner_call {
 };
 
 /*
- * The first rule for the call from rule number `from` on, its number at *at; NULL: none. A rule
- * that names what the interface does not say (COPSE_TUNER_ANY in the call) does not fit: what one
- * rank takes must not follow from a guess.
+ * Finds the first rule for the call from rule number `from` on, its number at *at; NULL: none. A
+ * rule that names what the interface does not say (COPSE_TUNER_ANY in the call) does not fit: what
+ * one rank takes must not follow from a guess.
  */
 const struct copse_tuner_rule *copse_tuner_table_find(const struct copse_tuner_table *table,
                                                       const struct copse_tuner_call *call,

@@ -69,8 +69,8 @@ double copse_audit_busbw(const struct copse_topology *t, copse_collective collec
   return copse_collective_bus_factor(collective, t->n_ranks) / copse_q_to_double(time);
 }
 
-/* "Ring, 12 channels x 30 GB/s = 360; its links allow 370.8, gpu0 -> nvswitch (..) is the busiest".
- */
+/* Makes the text "Ring, 12 channels x 30 GB/s = 360; its links allow 370.8, gpu0 -> nvswitch (..)
+ * is the busiest". */
 static const char *verdict_text(const struct copse_audit_input *in, struct copse_audit *audit,
                                 const struct copse_nccl_verdict *v,
                                 const struct copse_audit_row *row) {
@@ -91,7 +91,7 @@ static const char *verdict_text(const struct copse_audit_input *in, struct copse
       copse_nccl_path_name(inter ? g->type_inter : g->type_intra), row->links, busiest);
 }
 
-/* The fastest that was measured of a collective, by tests of these ranks and by Inspector. */
+/* Finds the fastest that was measured of a collective, by tests of these ranks and by Inspector. */
 static void find_measured(const struct copse_audit_input *in, struct copse_audit_row *row) {
   for (int i = 0; i < in->n_tests; i++) {
     const struct copse_tests *t = &in->tests[i];
@@ -198,7 +198,7 @@ static void count_losses(struct copse_audit *audit) {
   }
 }
 
-/* Links of the bounds' cuts whose speed is a guess, one for each kind of guess. */
+/* Adds links of the bounds' cuts whose speed is a guess, one for each kind of guess. */
 static copse_status add_guesses(const struct copse_audit_input *in, struct copse_audit *audit,
                                 struct copse_err *err) {
   bool said[COPSE_GUESS_CLASS + 1] = {false};
@@ -220,7 +220,8 @@ static copse_status add_guesses(const struct copse_audit_input *in, struct copse
   return COPSE_OK;
 }
 
-/* What NCCL misreads of the topology may be why its search states less than the links allow. */
+/* Adds what NCCL misreads of the topology: it may be why its search states less than the links
+ * allow. */
 static copse_status add_remarks(const struct copse_audit_input *in, struct copse_audit *audit,
                                 struct copse_err *err) {
   const struct copse_audit_row *row = &audit->rows[0];

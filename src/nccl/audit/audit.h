@@ -99,15 +99,15 @@ struct copse_audit {
   struct copse_arena arena;
 };
 
-/* The caller frees *out with copse_audit_free, whatever the outcome. COPSE_OVERFLOW, COPSE_NOMEM,
- * and what copse_nccl_judge returns. */
+/* Makes an audit; the caller frees *out with copse_audit_free, whatever the outcome.
+ * COPSE_OVERFLOW, COPSE_NOMEM, and what copse_nccl_judge returns. */
 copse_status copse_audit_make(const struct copse_audit_input *input, struct copse_audit *out,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_audit_free(struct copse_audit *audit);
 
 /* ---- for those who look for causes ------------------------------------------------------- */
 
-/* Bus bandwidth in GB/s of a time in s/GB; NAN where there is none. */
+/* Returns the bus bandwidth in GB/s of a time in s/GB; NAN where there is none. */
 double copse_audit_busbw(const struct copse_topology *topology, copse_collective collective,
                          struct copse_q time);
 
@@ -115,16 +115,17 @@ double copse_audit_busbw(const struct copse_topology *topology, copse_collective
 copse_status copse_audit_add(struct copse_audit *audit, enum copse_audit_step step, double share,
                              const char *what, const char *evidence, const char *mend,
                              struct copse_err *err) COPSE_CHECKED;
-/* copse_link_words, and what its bandwidth rests on where that is a guess; NULL: memory ran out. */
+/* Returns copse_link_words, and what its bandwidth rests on where that is a guess; NULL: memory ran
+ * out. */
 const char *copse_audit_link(const struct copse_audit_input *input, struct copse_audit *audit,
                              int link);
 
-/* Causes that topology and graphs show (causes.c). */
+/* Finds causes that topology and graphs show (causes.c). */
 copse_status copse_audit_graph_causes(const struct copse_audit_input *input,
                                       struct copse_audit *audit,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* Those that logs and measurements show (causes_measured.c). */
+/* Finds those that logs and measurements show (causes_measured.c). */
 copse_status copse_audit_measured_causes(const struct copse_audit_input *input,
                                          struct copse_audit *audit,
                                          struct copse_err *err) COPSE_CHECKED;

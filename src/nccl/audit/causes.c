@@ -136,8 +136,8 @@ struct reach {
   bool tuned_to_trees; /* the tuner's table has trees for long messages with the best graphs */
 };
 
-/* What the best rings and chains reach on all links: they are found for hosts whose NICs alone
- * limit them, and the network between hosts may be narrower. */
+/* Computes what the best rings and chains reach on all links: they are found for hosts whose NICs
+ * alone limit them, and the network between hosts may be narrower. */
 static copse_status judge_best(const struct causes *c, struct reach *r) {
   const struct copse_topology *t = c->in->topology;
   COPSE_AT_END(copse_nccl_judge_close) struct copse_nccl_judge judge = {0};
@@ -203,8 +203,8 @@ static const char *trees_variable(const struct causes *c) {
   return c->in->nccl_version >= 22400 ? "NCCL_ALGO=allreduce:^ring" : "NCCL_ALGO=^Ring";
 }
 
-/* What limits rings is no loss where NVLS runs, as NCCL's model has it; that only a log or a
- * measurement shows. */
+/* Finds where NVLS runs, as NCCL's model has it: what limits rings is no loss then; that only a log
+ * or a measurement shows. */
 static copse_status find_nvls_above(struct causes *c, const struct reach *r, const char *where,
                                     double trees) {
   const struct copse_audit_row *row = c->row;
@@ -313,7 +313,7 @@ static bool is_nvlink(const struct copse_topology *t, const struct copse_link *l
   return t->nodes[l->src].rank >= 0 && t->nodes[l->dst].rank >= 0;
 }
 
-/* Direct links between GPUs, how full they are while the busiest link is full. */
+/* Finds how full direct links between GPUs are while the busiest link is full. */
 static copse_status find_idle_links(struct causes *c) {
   const struct copse_topology *t = c->in->topology;
   double capacity = 0, carried = 0, time = copse_q_to_double(c->verdict.links_time);
@@ -481,7 +481,7 @@ static copse_status add_order(struct causes *c, int over, int edges) {
       say(c, "the order of ranks in the hostfile of %s", c->in->tune), c->err);
 }
 
-/* Edges between hosts that pass links between switches, and those between unlike NICs. */
+/* Finds edges between hosts that pass links between switches, and those between unlike NICs. */
 static copse_status find_crossings(struct causes *c) {
   const struct copse_nccl_joined *j = &c->in->judge->joined;
   const struct copse_nccl_machine *m = c->in->machine;

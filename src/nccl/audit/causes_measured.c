@@ -248,7 +248,7 @@ static bool has_cause(const struct measured *m) {
   return false;
 }
 
-/* Communicators of other ranks on the same hosts, at work in the same job; they explain what
+/* Finds communicators of other ranks on the same hosts, at work in the same job; they explain what
  * nothing else does. */
 static copse_status find_groups(struct measured *m) {
   const struct copse_nccl_log *log = m->in->log;
@@ -298,7 +298,7 @@ static double time_busbw(const struct copse_tests_row *row) {
   return out > in ? out : in;
 }
 
-/* "RING LL128" of what the log says for a size, or NULL. */
+/* Returns "RING LL128" of what the log says for a size, or NULL. */
 static const char *pick_text(struct measured *m, const char *collective, int64_t bytes) {
   for (int i = 0; m->in->comm && i < m->in->comm->n_picks; i++) {
     const struct copse_log_pick *p = &m->in->comm->picks[i];
@@ -399,7 +399,7 @@ static int narrowest_of(const struct measured *m, const struct copse_nccl_route 
   return link;
 }
 
-/* Ways of one kind that are slow all alike, against the topology's figure. */
+/* Adds ways of one kind that are slow all alike, against the topology's figure. */
 static copse_status add_slow_kind(struct measured *m, const struct timed_ways *all,
                                   const struct timed_way *of, double median) {
   const struct copse_topology *t = m->in->topology;
@@ -516,7 +516,7 @@ static copse_status find_ras(struct measured *m) {
   return COPSE_OK;
 }
 
-/* "call 12, all_reduce of 64 MiB (started)" */
+/* Makes the text "call 12, all_reduce of 64 MiB (started)". */
 static const char *call_text(struct measured *m, const struct copse_flight *f) {
   return say(m, "call %lld, %.60s of %lld bytes (%.20s)", (long long)f->done + 1, f->waits,
              (long long)f->waits_bytes, f->state);

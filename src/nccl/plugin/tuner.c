@@ -108,7 +108,7 @@ struct communicator {
 
 static int to_int(size_t n) { return n > INT_MAX ? INT_MAX : (int)n; }
 
-/* *context is NULL, and no rule is used, where memory runs out. */
+/* Begins a communicator; *context is NULL, and no rule is used, where memory runs out. */
 static ncclResult_t init(size_t n_ranks, size_t n_nodes, ncclDebugLogger_t log, void **context) {
   struct communicator *comm = malloc(sizeof *comm);
   *context = comm;
@@ -167,7 +167,7 @@ static ncclResult_t get_v3(void *context, ncclFunc_t coll, size_t bytes, int pip
                 COPSE_TUNER_ANY, channels);
 }
 
-/* Chunks are NCCL's choice, and so are the constants of its model. */
+/* Does the same in v5. Chunks are NCCL's choice, and so are the constants of its model. */
 static ncclResult_t init_v5(void **context, uint64_t comm_id, size_t n_ranks, size_t n_nodes,
                             ncclDebugLogger_t log, ncclNvlDomainInfo_t *domains,
                             ncclTunerConstants_t *constants) {
@@ -215,9 +215,9 @@ static ncclResult_t get_v2(void *context, ncclFunc_t coll, size_t bytes, int col
 }
 
 /*
- * v1 has no context: a call does not say which communicator it is of, and two ranks of one may have
- * different others. So only rules for any number of nodes and ranks fit, of algorithms that one
- * host and several have.
+ * Begins in v1, which has no context: a call does not say which communicator it is of, and two
+ * ranks of one may have different others. So only rules for any number of nodes and ranks fit, of
+ * algorithms that one host and several have.
  */
 static ncclResult_t init_v1(size_t n_ranks, size_t n_nodes, ncclDebugLogger_t log) {
   (void)n_ranks, (void)n_nodes;

@@ -17,7 +17,7 @@ struct tour {
 
 static int hops(const struct tour *t, int a, int b) { return t->hops[a * t->n + b]; }
 
-/* Breadth first from a host's nodes over the network: what is in hosts relays nothing. */
+/* Measures breadth first from a host's nodes over the network: what is in hosts relays nothing. */
 static void measure(struct tour *t, int host) {
   const struct copse_nccl_machine *m = t->m;
   copse_queue_reset(&t->queue);

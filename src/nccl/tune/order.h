@@ -15,10 +15,10 @@ struct copse_nccl_order {
 };
 
 /*
- * A short way through all hosts and back, by links between them: from each to the nearest that is
- * left, then parts turned round while that helps (2-opt; Croes 1958). Not proved the shortest.
- * Beyond COPSE_NCCL_ORDER_MAX_HOSTS, and where hosts aren't joined, the order is the topology's.
- * The arena owns hosts. COPSE_NOMEM. O(hosts * links).
+ * Finds a short way through all hosts and back, by links between them: from each to the nearest
+ * that is left, then parts turned round while that helps (2-opt; Croes 1958). Not proved the
+ * shortest. Beyond COPSE_NCCL_ORDER_MAX_HOSTS, and where hosts aren't joined, the order is the
+ * topology's. The arena owns hosts. COPSE_NOMEM. O(hosts * links).
  */
 copse_status copse_nccl_order_hosts(const struct copse_nccl_machine *machine,
                                     struct copse_arena *arena, struct copse_nccl_order *out,

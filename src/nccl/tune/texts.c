@@ -7,7 +7,7 @@
 
 #define MAX_DEPTH 4096 /* of a tree in RCCL_TREES */
 
-/* A word of the shell, whatever is in it. */
+/* Adds a word of the shell, whatever is in it. */
 static void add_quoted(struct copse_text *out, const char *text) {
   copse_text_add(out, "'");
   for (const char *p = text; *p; p++)
@@ -32,8 +32,8 @@ void copse_tune_graph_name(int group, char name[COPSE_TUNE_NAME]) {
     snprintf(name, COPSE_TUNE_NAME, "graph-%d.xml", group);
 }
 
-/* COPSE_TUNE_SET lists what is set here, for the env.sh after this one to unset: another's
- * settings, such as a cloud's NCCL_TOPO_FILE, are left. */
+/* Adds a setting. COPSE_TUNE_SET lists what is set here, for the env.sh after this one to unset:
+ * another's settings, such as a cloud's NCCL_TOPO_FILE, are left. */
 static void add_export(const char *name, const char *value, struct copse_text *out) {
   copse_text_add(out, "export %s=%s COPSE_TUNE_SET=\"$COPSE_TUNE_SET %s\"\n", name, value, name);
 }
@@ -205,7 +205,8 @@ void copse_tune_write_times(const struct copse_tune_facts *f, enum copse_tune_ti
   }
 }
 
-/* Trees are faster by the links; NCCL's model, and the table by it, may still take rings. */
+/* Says that trees are faster by the links; NCCL's model, and the table by it, may still take
+ * rings. */
 static void add_trees(const struct copse_tune_facts *f, struct copse_text *out) {
   const struct copse_tune_time *longest = f->n_times > 0 ? &f->times[f->n_times - 1] : NULL;
   bool takes_rings = f->has_table && longest && strcmp(longest->algorithm, "tree") != 0;
@@ -401,8 +402,8 @@ void copse_tune_write_readme(const struct copse_tune_facts *f, struct copse_text
 /* ---- RCCL's variables
  * ---------------------------------------------------------------------------- */
 
-/* RCCL drops a ring that it can't use without a word, and with it the channel: the lists are those
- * that the graph's writer has checked. */
+/* Writes the lists that the graph's writer has checked, since RCCL drops a ring that it can't use
+ * without a word, and with it the channel. */
 copse_status copse_rccl_rings(const struct copse_nccl_graphs *graphs, int hosts,
                               struct copse_text *out, struct copse_err *err) {
   const struct copse_nccl_graph_search *ring = copse_nccl_graph(graphs, COPSE_NCCL_RING);

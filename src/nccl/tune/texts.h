@@ -68,24 +68,24 @@ enum copse_tune_times_form {
 void copse_tune_write_times(const struct copse_tune_facts *facts, enum copse_tune_times_form form,
                             struct copse_text *out);
 
-/* env.sh, for any POSIX shell. */
+/* Writes env.sh, for any POSIX shell. */
 void copse_tune_write_env(const struct copse_tune_facts *facts, struct copse_text *out);
-/* README, in Markdown. */
+/* Writes README, in Markdown. */
 void copse_tune_write_readme(const struct copse_tune_facts *facts, struct copse_text *out);
 
 /* ---- RCCL's own variables (ROCm/rccl src/graph/rome_models.cc, 2.21 to 2.30) ---- */
 
 /*
- * "N0 0 2 3 1 N1|N1 1 3 2 0 N0": a ring of GPUs for each channel, by their indexes, between the
- * NICs where there are several hosts. Odd hosts run a list backwards. COPSE_UNSUPPORTED where
+ * Writes "N0 0 2 3 1 N1|N1 1 3 2 0 N0": a ring of GPUs for each channel, by their indexes, between
+ * the NICs where there are several hosts. Odd hosts run a list backwards. COPSE_UNSUPPORTED where
  * graphs have no rings, or GPUs or NICs of several systems.
  */
 copse_status copse_rccl_rings(const struct copse_nccl_graphs *graphs, int hosts,
                               struct copse_text *out, struct copse_err *err) COPSE_CHECKED;
 
 /*
- * "(0(1(2))(3))|..": a tree of the communicator's ranks for each channel, the first `channels` of
- * `joined`. COPSE_UNSUPPORTED where they have no trees or are deeper than 4,096.
+ * Writes "(0(1(2))(3))|..": a tree of the communicator's ranks for each channel, the first
+ * `channels` of `joined`. COPSE_UNSUPPORTED where they have no trees or are deeper than 4,096.
  */
 copse_status copse_rccl_trees(const struct copse_nccl_joined *joined, int channels,
                               struct copse_text *out, struct copse_err *err) COPSE_CHECKED;

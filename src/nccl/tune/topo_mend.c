@@ -67,7 +67,8 @@ static const char *mend_value(const char *key, const char *value, char lower[MAX
   return lower;
 }
 
-/* NCCL's reader has no entities, and ends a value at the quote. */
+/* Whether NCCL's reader takes the text as it is: it has no entities, and ends a value at the
+ * quote. */
 static bool is_plain(const char *text) {
   for (const unsigned char *p = (const unsigned char *)text; *p; p++)
     if (*p < 0x20 || *p > 0x7e || strchr("\"<>&", *p)) return false;
@@ -114,7 +115,7 @@ static copse_status check_host(struct mender *m, const xmlNode *element) {
                 "several hosts, as NCCL fuses them; it loads a file of one host");
 }
 
-/* Nesting is bounded by libxml2 (256). */
+/* Adds an element with what is in it. Nesting is bounded by libxml2 (256). */
 static copse_status add_element(struct mender *m, const xmlNode *element, int depth) {
   if (++m->n_elements > MAX_ELEMENTS)
     return REFUSE(m, COPSE_UNSUPPORTED, element, "more than %d elements, which NCCL reads",

@@ -77,7 +77,7 @@ static bool in_host(const struct writer *w, int node) {
   return w->host < 0 ? true : prefix > 0 && host == w->host;
 }
 
-/* A switch that joins nothing but GPUs is an NVSwitch to NCCL. */
+/* Whether a switch joins nothing but GPUs: it is an NVSwitch to NCCL. */
 static bool joins_gpus(const struct writer *w, int node) {
   for (int i = w->out.first[node]; i < w->out.first[node + 1]; i++)
     if (strcmp(w->t->nodes[w->t->links[w->out.item[i]].dst].type, "gpu") != 0) return false;
@@ -103,7 +103,7 @@ static void add_part(struct writer *w, enum kind kind, int node, int parent) {
   w->made_up = w->made_up || node < 0;
 }
 
-/* What joins NICs is the fabric, which NCCL's file has none of. */
+/* Whether a switch joins NICs: that is the fabric, which NCCL's file has none of. */
 static bool is_fabric(const struct writer *w, int node) {
   for (int i = w->out.first[node]; i < w->out.first[node + 1]; i++) {
     enum kind kind = kind_of(w, w->t->links[w->out.item[i]].dst);
@@ -144,7 +144,7 @@ static const struct pcie_form pcie_speeds[] = {
     {"8.0 GT/s PCIe", 16, 60},   {"5.0 GT/s PCIe", 16, 30},   {"2.5 GT/s PCIe", 16, 15}};
 enum { N_PCIE_SPEEDS = sizeof pcie_speeds / sizeof *pcie_speeds };
 
-/* Exactly as NCCL counts, with as many lanes as can be. */
+/* Finds the form that is exactly the bandwidth as NCCL counts, with as many lanes as can be. */
 static bool exact_pcie(struct copse_q bandwidth, struct pcie_form *out) {
   static const int lanes[] = {16, 32, 12, 8, 4, 2, 1};
   for (size_t l = 0; l < sizeof lanes / sizeof *lanes; l++)
@@ -178,7 +178,7 @@ static copse_status check_two_ways(const struct writer *w, const struct copse_li
                     id_of(w, link->src), id_of(w, link->dst));
 }
 
-/* A GPU with PCIe that has a link to a CPU too has C2C. */
+/* Finds whether a GPU has C2C: it has PCIe and a link to a CPU too. */
 static void find_c2c(struct writer *w, int gpu) {
   struct copse_q to_cpu = COPSE_Q_ZERO;
   bool pcie = false;
@@ -230,7 +230,7 @@ static copse_status descend(struct writer *w) {
   return COPSE_OK;
 }
 
-/* Below the CPUs, then below PCIe switches that have no CPU: one is made up for them. */
+/* Hangs PCIe below the CPUs, then below PCIe switches that have no CPU: one is made up for them. */
 static copse_status hang_pcie(struct writer *w) {
   copse_queue_reset(&w->queue);
   for (int v = 0; v < w->t->n_nodes; v++) {
@@ -286,7 +286,7 @@ static void hang_nic(struct writer *w, int nic) {
   w->made_up = true;
 }
 
-/* Ports hang at their NIC; a NIC without gets one when it is written. */
+/* Hangs a port at its NIC; a NIC without gets one when it is written. */
 static copse_status hang_port(struct writer *w, int port) {
   struct part *part = &w->parts[w->part_of[port]];
   for (int i = w->out.first[port]; i < w->out.first[port + 1]; i++) {
@@ -316,7 +316,7 @@ static copse_status hang_all(struct writer *w) {
 /* ---- names
  * --------------------------------------------------------------------------------------- */
 
-/* "0000:c1:00.0", in lower case. */
+/* Whether the text is such as "0000:c1:00.0", in lower case. */
 static bool is_bus_id(const char *text) {
   static const char shape[] = "xxxx:xx:xx.x";
   for (size_t i = 0; i < sizeof shape; i++)
@@ -332,7 +332,7 @@ static bool is_taken(const struct writer *w, const char *bus) {
   return false;
 }
 
-/* The bus id that a node's id holds, else one that no other part has. */
+/* Names parts by the bus id that a node's id holds, else by one that no other part has. */
 static void name_parts(struct writer *w) {
   unsigned made = 0;
   for (int p = 0; p < w->n_parts; p++) {
@@ -420,7 +420,8 @@ static void set_generations(struct writer *w) {
 /* ---- numbers as NCCL states them
  * ----------------------------------------------------------------- */
 
-/* NCCL counts three quarters of a data sheet's GB/s: 24 of 32, the 16 lanes of generation 4. */
+/* Finds the form nearest to a bandwidth. NCCL counts three quarters of a data sheet's GB/s: 24 of
+ * 32, the 16 lanes of generation 4. */
 static struct pcie_form pcie_of(struct copse_q bandwidth, int sm) {
   struct pcie_form form, best = pcie_speeds[sm >= 90 ? 1 : sm >= 80 ? 2 : 3];
   if (bandwidth.num == 0 || exact_pcie(bandwidth, &form)) return bandwidth.num == 0 ? best : form;
@@ -436,7 +437,8 @@ static struct pcie_form pcie_of(struct copse_q bandwidth, int sm) {
   return best;
 }
 
-/* The socket link is the CPU's model: the nearest of those whose constant no version changed. */
+/* Chooses the CPU's model by the socket link: the nearest of those whose constant no version
+ * changed. */
 static const char *cpu_model(const struct writer *w, const struct part *part) {
   static const struct {
     double bandwidth;
@@ -461,7 +463,7 @@ static const char *cpu_model(const struct writer *w, const struct part *part) {
   return best;
 }
 
-/* Whole links of the GPU's generation: as NCCL counts them, or as the data sheets do. */
+/* Counts whole links of the GPU's generation: as NCCL counts them, or as the data sheets do. */
 static int count_links(struct copse_q bandwidth, int sm) {
   struct generation g = {.sm = sm, .nominal = 25};
   for (size_t i = 0; i < sizeof generations / sizeof *generations; i++)
@@ -500,14 +502,15 @@ static void write_nvlinks(struct writer *w, const struct part *gpu, int depth) {
     add_line(w, depth, "<c2c bw=\"%.0f\" count=\"1\"/>", copse_q_to_double(gpu->c2c) * 1000);
 }
 
-/* Ranks of the file count the host's GPUs from 0. */
+/* Counts the host's GPUs from 0, as the file's ranks do. */
 static int rank_in_host(const struct writer *w, int node) {
   int rank = 0;
   for (int r = 0; r < w->t->nodes[node].rank; r++) rank += w->part_of[w->t->rank_nodes[r]] >= 0;
   return rank;
 }
 
-/* As graphs name it: the index of a GPU, of a port or of a NIC without ports. */
+/* Returns the number by which graphs name a node: the index of a GPU, of a port or of a NIC without
+ * ports. */
 static int dev_of(const struct writer *w, int node) {
   int rank = w->t->nodes[node].rank;
   if (rank >= 0) return (int)copse_nccl_dev_index(w->machine.devs[rank]);
@@ -524,7 +527,7 @@ static void write_gpu(struct writer *w, const struct part *gpu, int depth) {
   add_line(w, depth, "</gpu>");
 }
 
-/* GB/s of what a NIC has on the fabric, or else of its PCIe. */
+/* Returns the GB/s of what a NIC has on the fabric, or else of its PCIe. */
 static struct copse_q port_speed(const struct writer *w, const struct part *nic) {
   for (int i = w->out.first[nic->node]; i < w->out.first[nic->node + 1]; i++) {
     const struct copse_link *link = &w->t->links[w->out.item[i]];
@@ -533,7 +536,7 @@ static struct copse_q port_speed(const struct writer *w, const struct part *nic)
   return nic->up;
 }
 
-/* `node`: the port's, or the NIC's where it has none. */
+/* Writes a port; `node`: the port's, or the NIC's where it has none. */
 static void write_port(struct writer *w, const struct part *nic, const char *name, int node,
                        struct copse_q speed, int depth) {
   add_line(w, depth,
@@ -544,7 +547,7 @@ static void write_port(struct writer *w, const struct part *nic, const char *nam
   w->n_ports++;
 }
 
-/* The name in the id "net@mlx5_0", if NCCL reads it: it has no entities of XML. */
+/* Finds the name in the id "net@mlx5_0", if NCCL reads it: it has no entities of XML. */
 static void name_port(const struct writer *w, const struct part *port, char name[MAX_NAME + 1]) {
   const char *id = port ? id_of(w, port->node) : "", *at = strchr(id, '@');
   size_t n = 0;
@@ -571,7 +574,8 @@ static void write_nic(struct writer *w, int at, int depth) {
   add_line(w, depth, "</nic>");
 }
 
-/* PCIe is no deeper than the parts are many, which limits recursion too. */
+/* Writes a part with all below it. PCIe is no deeper than the parts are many, which limits
+ * recursion too. */
 static void write_pci(struct writer *w, int at, int depth) {
   const struct part *part = &w->parts[at];
   static const char *const classes[] = {

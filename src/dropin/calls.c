@@ -43,8 +43,8 @@ static void open_named(void) {
   if (!by_name) copse_debug(COPSE_DEBUG_WARN, -1, "COPSE_NCCL_LIBRARY: %s", dlerror());
 }
 
-/* What is loaded already comes first: a second NCCL in the process would know none of the first
- * one's communicators. */
+/* Opens NCCL by name. What is loaded already comes first: a second NCCL in the process would know
+ * none of the first one's communicators. */
 static void *open_fallback(void) {
   COPSE_HOLD(&lock);
   if (!fallback) fallback = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
@@ -52,7 +52,7 @@ static void *open_fallback(void) {
   return fallback;
 }
 
-/* A link named libnccl.so.2 may lead back here. */
+/* Whether a function is of this library: a link named libnccl.so.2 may lead back here. */
 static bool is_ours(void *function) {
   Dl_info theirs, ours;
   return dladdr(function, &theirs) && dladdr((void *)&once, &ours) &&
@@ -102,7 +102,7 @@ COPSE_NCCL_DEVICE_API(DEFINE_PROFILING)
 COPSE_NCCL_FORWARDED(FORWARD)
 COPSE_NCCL_DEVICE_API(FORWARD)
 
-/* Exported by NCCL without a twin. */
+/* Hands on to a function that NCCL exports without a twin. */
 COPSE_NCCL_EXPORT void ncclResetDebugInitInternal(void);
 void ncclResetDebugInitInternal(void) {
   static void *_Atomic cache;
@@ -302,7 +302,7 @@ static ncclResult_t note_passed(struct group *group, const struct copse_nccl_cal
   return ncclSuccess;
 }
 
-/* copse's next launches follow what NCCL has in the stream. */
+/* Lets copse's next launches follow what NCCL has in the stream. */
 static ncclResult_t lead(const struct copse_nccl_comm *comm, cudaStream_t stream) {
   return copse_nccl_failed(copse_comm_lead(comm->copse, stream));
 }
@@ -432,7 +432,7 @@ ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, n
 
 /* ---- groups ------------------------------------------------------------------------------- */
 
-/* Communicators that NCCL makes: now, or where a group is open, at its end. */
+/* Makes communicators of NCCL's known: now, or where a group is open, at its end. */
 static ncclResult_t group_made(ncclComm_t *where, bool blocking) {
   struct group *group = &open_group;
   struct copse_nccl_made made = {where, blocking};
@@ -463,7 +463,7 @@ static void free_group(struct group *group) {
 
 /* ---- symmetric windows --------------------------------------------------------------------- */
 
-/* NULL where NCCL can't have such windows, at all ranks then. */
+/* Adds a window; NULL where NCCL can't have such windows, at all ranks then. */
 static void know_window(struct registered *it) {
   it->window->window = *it->where;
   if (!*it->where) return;
@@ -483,7 +483,7 @@ static copse_status prepare_window(struct registered *it) {
   }
 }
 
-/* What it takes to know the window is had first: a rank that didn't know of it would serve a call
+/* Takes first what it needs to know the window: a rank that didn't know of it would serve a call
  * that the others pass. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t nccl, void *buffer, size_t bytes,
                                     ncclWindow_t *window, int flags) {
@@ -546,8 +546,8 @@ static ncclResult_t pass_all(struct group *group, struct copse_nccl_comm *comm,
   return result;
 }
 
-/* The sends and receives of one communicator, that of the group's i-th call: all-to-alls that are
- * held in their place, or NCCL's. */
+/* Settles the sends and receives of one communicator, that of the group's i-th call: all-to-alls
+ * that are held in their place, or NCCL's. */
 static ncclResult_t settle(struct group *group, size_t i, struct copse_arena *scratch) {
   struct copse_nccl_comm *comm = group->held[i].comm;
   size_t most = group->n_held - i, n = 0, n_found = 0;
@@ -589,7 +589,8 @@ static ncclResult_t settle_pairs(struct group *group) {
 
 /* ---- the end ------------------------------------------------------------------------------ */
 
-/* First the collectives, then the all-to-alls that were found: the same order on all ranks. */
+/* Serves first the collectives, then the all-to-alls that were found: the same order on all
+ * ranks. */
 static ncclResult_t serve(const struct group *group) {
   ncclResult_t result = ncclSuccess;
   if (group->n_held == 0) return result;
@@ -641,7 +642,7 @@ ncclResult_t ncclGroupEnd(void) {
   return result;
 }
 
-/* Nothing runs; NCCL estimates only its own part. */
+/* Ends the group without running anything; NCCL estimates only its own part. */
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {
   if (!is_inside() && open_group.depth > 0 && --open_group.depth == 0) {
     struct group group = open_group;
@@ -653,8 +654,8 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {
 
 /* ---- beginning --------------------------------------------------------------------------- */
 
-/* NCCL's default is to block; a split without a config does as its parent. NCCL_COMM_BLOCKING, 0 or
- * 1, overrules all of that. */
+/* Whether a communicator blocks. NCCL's default is to block; a split without a config does as its
+ * parent. NCCL_COMM_BLOCKING, 0 or 1, overrules all of that. */
 static bool blocks(bool by_call) {
   const char *text = getenv("NCCL_COMM_BLOCKING");
   if (!text || !*text) return by_call;
@@ -667,7 +668,7 @@ static bool wants_blocking(const ncclConfig_t *config) {
   return blocks(!config || config->blocking != 0);
 }
 
-/* result: the real function's. */
+/* Makes a communicator known where NCCL has made it; result: the real function's. */
 static ncclResult_t made(ncclResult_t result, ncclComm_t *where, bool blocking) {
   if (result != ncclSuccess && result != ncclInProgress) return result;
   const ncclResult_t known = group_made(where, blocking && result == ncclSuccess);
@@ -690,7 +691,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int n_ranks, int rank, i
               wants_blocking(config));
 }
 
-/* Grouped, so that all ranks of this thread are made known at once. */
+/* Opens a group, so that all ranks of this thread are made known at once. */
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n_devices, const int *devices) {
   ncclResult_t result = copse_nccl_real_CommInitAll(comms, n_devices, devices);
   if (result != ncclSuccess) return result;
@@ -732,20 +733,20 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *without, int n_without, ncclCo
 
 /* ---- end ---------------------------------------------------------------------------------- */
 
-/* copse's communicator ends first: NCCL's is its bootstrap. */
+/* Ends copse's communicator first: NCCL's is its bootstrap. */
 static ncclResult_t end(ncclComm_t nccl, ncclResult_t (*real)(ncclComm_t)) {
   ncclResult_t ours = copse_nccl_failed(copse_nccl_release(copse_nccl_forget(nccl)));
   ncclResult_t result = real(nccl);
   return result == ncclSuccess ? ours : result;
 }
 
-/* No collectives may follow. */
+/* Ends copse's communicator too: no collectives may follow. */
 ncclResult_t ncclCommFinalize(ncclComm_t comm) { return end(comm, copse_nccl_real_CommFinalize); }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return end(comm, copse_nccl_real_CommDestroy); }
 
-/* copse's kernels may wait behind NCCL's on a stream: both get the request to end before either is
- * waited for. Once aborted, copse's communicator needs NCCL's no more. */
+/* Asks both to end before either is waited for: copse's kernels may wait behind NCCL's on a
+ * stream. Once aborted, copse's communicator needs NCCL's no more. */
 ncclResult_t ncclCommAbort(ncclComm_t nccl) {
   struct copse_nccl_comm *comm = copse_nccl_forget(nccl);
   if (comm && comm->copse) (void)copse_comm_abort(comm->copse);

@@ -62,7 +62,7 @@ void copse_nccl_tally_passed(struct copse_nccl_comm *comm, int kind, enum copse_
               reason == COPSE_NCCL_NO_COPSE ? comm->why_not : reasons[reason]);
 }
 
-/* The sums so far, at INFO. */
+/* Prints the sums so far, at INFO. */
 static void nccl_tally_say(const struct copse_nccl_comm *comm) {
   for (int kind = 0; kind < COPSE_NCCL_N_KINDS; kind++) {
     const struct copse_nccl_tally *tally = &comm->tally[kind];

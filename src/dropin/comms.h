@@ -65,15 +65,15 @@ bool copse_nccl_comms_made(const struct copse_nccl_made *made, size_t n);
 /* Takes over a complete communicator; its first user is the registry. */
 void copse_nccl_register(struct copse_nccl_comm *comm);
 
-/* The communicator, kept alive until it is released; NULL where it isn't registered. */
+/* Returns the communicator, kept alive until it is released; NULL where it isn't registered. */
 struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl);
-/* One user more of a communicator that the caller uses. */
+/* Adds a user of a communicator that the caller uses. */
 void copse_nccl_use(struct copse_nccl_comm *comm);
-/* What ending copse's communicator said, if this was the last user. Takes NULL. */
+/* Returns what ending copse's communicator said, if this was the last user. Takes NULL. */
 copse_status copse_nccl_release(struct copse_nccl_comm *comm);
-/* The same in a thread of its own, which the caller waits 10 s for. Ending waits for the device and
- * so for whatever else runs there, such as another communicator that hangs, and whose abort comes
- * after this one's. */
+/* Does the same in a thread of its own, for which the caller waits 10 s. Ending waits for the
+ * device and so for whatever else runs there, such as another communicator that hangs, and whose
+ * abort comes after this one's. */
 void copse_nccl_release_aside(struct copse_nccl_comm *comm);
 
 /* Takes over a window of malloc, or takes one out and frees it. */
@@ -106,9 +106,10 @@ void copse_nccl_tally_passed(struct copse_nccl_comm *comm, int kind, enum copse_
                              size_t count, ncclDataType_t type);
 ncclResult_t copse_nccl_result(copse_status status);
 
-/* The same, and keeps copse_last_error() as the text of the last failure (of any thread). */
+/* Returns the same, and keeps copse_last_error() as the text of the last failure (of any
+ * thread). */
 ncclResult_t copse_nccl_failed(copse_status status);
 
-/* What ncclGetLastError returns: NCCL's own text, after copse's if there was a failure. Valid
+/* Returns the text of ncclGetLastError: NCCL's own, after copse's if there was a failure. Valid
  * until the thread's next call. */
 const char *copse_nccl_last_error(const char *of_nccl);

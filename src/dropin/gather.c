@@ -84,7 +84,7 @@ static copse_status check_cuda(int result, const char *call, struct copse_err *e
 }
 #define CU_DO(name, args) COPSE_DO(check_cuda(cu.name args, #name, err))
 
-/* For COPSE_AT_END: ends what cuCtxPushCurrent has begun, if *pushed. */
+/* Ends at the end of a scope (COPSE_AT_END) what cuCtxPushCurrent has begun, if *pushed. */
 static void pop_at(const bool *pushed) {
   if (*pushed) (void)cu.cuCtxPopCurrent_v2(&(void *){NULL});
 }
@@ -104,9 +104,9 @@ static void scratch_free(struct copse_nccl_scratch *scratch) {
   *scratch = (struct copse_nccl_scratch){0};
 }
 
-/* `bytes` of memory of the device, its first n_mine filled with `mine`. on_host: page-locked memory
- * of the host, which the device addresses too. COPSE_DEVICE; then too the scratch is to be freed.
- */
+/* Allocates `bytes` of memory of the device, its first n_mine filled with `mine`. on_host:
+ * page-locked memory of the host, which the device addresses too. COPSE_DEVICE; then too the
+ * scratch is to be freed. */
 static copse_status scratch_new(struct copse_nccl_scratch *scratch, int device, size_t bytes,
                                 bool on_host, const void *mine, size_t n_mine,
                                 struct copse_err *err) {
@@ -158,7 +158,7 @@ static copse_status check(ncclResult_t result, const char *call, struct copse_er
   return copse_fail(err, COPSE_DEVICE, "%s: %s", call, copse_nccl_real_GetErrorString(result));
 }
 
-/* The send buffer lies before the receive buffer. */
+/* Launches the all-gathers; the send buffer lies before the receive buffer. */
 static copse_status launch(const struct copse_nccl_gather *items,
                            struct copse_nccl_scratch *scratch, size_t n, struct copse_err *err) {
   copse_status status = COPSE_OK;
@@ -173,7 +173,8 @@ static copse_status launch(const struct copse_nccl_gather *items,
   return status == COPSE_OK ? check(result, "ncclGroupEnd", err) : status;
 }
 
-/* A GPU without a few KiB left is no reason to stay away: the host has them. */
+/* Begins an all-gather in memory of the host where the GPU has not a few KiB left: that is no
+ * reason to stay away. */
 static copse_status begin(const struct copse_nccl_gather *it, struct copse_nccl_scratch *scratch,
                           struct copse_err *err) {
   const size_t bytes = ((size_t)it->n_ranks + 1) * it->bytes;

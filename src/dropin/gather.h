@@ -25,30 +25,29 @@ struct copse_nccl_scratch {
 };
 
 /*
- * All of them at once, so that one thread can be several ranks of a communicator, and ranks may
- * name communicators in different orders. scratch: [n], zeros, and so at the end. Takes no memory
- * of the host. Not inside a group. COPSE_DEVICE: then this rank is lost to the others, and what is
- * in `all` is undefined. seconds: how long to wait for peers, where above 0. After them
- * COPSE_TIMEOUT: the communicators are NCCL's no more (ncclCommAbort).
+ * Gathers all of them at once, so that one thread can be several ranks of a communicator, and
+ * ranks may name communicators in different orders. scratch: [n], zeros, and so at the end. Takes
+ * no memory of the host. Not inside a group. COPSE_DEVICE: then this rank is lost to the others,
+ * and what is in `all` is undefined. seconds: how long to wait for peers, where above 0. After
+ * them COPSE_TIMEOUT: the communicators are NCCL's no more (ncclCommAbort).
  */
 copse_status copse_nccl_gather_all(const struct copse_nccl_gather *items,
                                    struct copse_nccl_scratch *scratch, size_t n, double seconds,
                                    struct copse_err *err) COPSE_CHECKED;
 copse_status copse_nccl_gather_one(const struct copse_nccl_gather *item, double seconds,
                                    struct copse_err *err) COPSE_CHECKED;
-/* One of them, on a thread of its own: the calling thread's NCCL group stays what it is. */
+/* Gathers one of them, on a thread of its own: the calling thread's NCCL group stays what it is. */
 copse_status copse_nccl_gather_apart(const struct copse_nccl_gather *item, double seconds,
                                      struct copse_err *err) COPSE_CHECKED;
 
 /*
- * A rank that stays away from an all-gather leaves the others waiting until their time limit, and
- * has no other way to notify them. So what fails before one is tried again: memory may be there a
- * moment later. Whether to try
- * it once more, after the try-th time; pauses before.
+ * Whether to try once more, after the try-th time; pauses before. A rank that stays away from an
+ * all-gather leaves the others waiting until their time limit, and has no other way to notify
+ * them. So what fails before one is tried again: memory may be there a moment later.
  */
 bool copse_nccl_tries_again(copse_status status, int try);
 
-/* Some other thread may be capturing a graph; what this thread calls shall not end that.
- * Returns what to give to the next call, which undoes it. */
+/* Sets the capture mode so that what this thread calls doesn't end the capture of a graph by
+ * another one. Returns what to give to the next call, which undoes it. */
 int copse_nccl_capture_mode(int mode);
 #define COPSE_NCCL_CAPTURE_RELAXED 2

@@ -45,7 +45,8 @@ static const char graphs_variable[] = "COPSE_NCCL_GRAPHS", of_nccl[] = "NCCL_GRA
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* GPUs of the first channel; 0 where they are not 0 to n - 1, as NVML numbers those of a host. */
+/* Counts the GPUs of the first channel; 0 where they are not 0 to n - 1, as NVML numbers those of a
+ * host. */
 static uint32_t count_gpus(const char *text) {
   const char *channel = strstr(text, "<channel>");
   const char *end = channel ? strstr(channel, "</channel>") : NULL;
@@ -196,12 +197,13 @@ static int is_plan(const struct dirent *entry) {
   return entry->d_name[0] != '.' && n > 5 && strcmp(entry->d_name + n - 5, ".plan") == 0;
 }
 
-/* Not alphasort: ranks may have different locales. */
+/* Compares names by bytes; not alphasort, as ranks may have different locales. */
 static int by_name(const struct dirent **a, const struct dirent **b) {
   return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* A file that is no plan counts too, so that loading says what is wrong with it. */
+/* Whether a file is for so many ranks. One that is no plan counts too, so that loading says what is
+ * wrong with it. */
 static bool is_for(const char *bytes, size_t size, int n_ranks) {
   struct copse_plan_header header;
   if (size < sizeof header || memcmp(bytes, "COPSEPLN", 8) != 0) return true;
@@ -254,7 +256,8 @@ static uint64_t random_number(void) {
   return number;
 }
 
-/* The kernel draws its boot id anew at every start: containers share it, hosts don't. */
+/* Derives a number from the boot id, which the kernel draws anew at every start: containers share
+ * it, hosts don't. */
 static uint64_t number_of_host(void) {
   char id[64] = "";
   uint8_t digest[COPSE_SHA256_BYTES];
@@ -291,7 +294,7 @@ void copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, 
 
 /* ---- all ranks --------------------------------------------------------------------------- */
 
-/* A later version may have others. */
+/* Describes a rank's trouble; a later version may have others. */
 static const char *trouble_text(uint32_t trouble) {
   if (trouble == COPSE_NCCL_NO_FOLDER) return "has no COPSE_PLAN_DIR";
   return trouble == COPSE_NCCL_UNREADABLE ? "can't read its COPSE_PLAN_DIR" : "has some trouble";
@@ -397,7 +400,7 @@ static void remove_taken(struct in_process *it) {
   free(it);
 }
 
-/* Rank `rank`'s communicator of the communicator that all[0].number names, with the plans of
+/* Takes rank `rank`'s communicator of the communicator that all[0].number names, with the plans of
  * `folder` loaded; each rank takes its own once. All ranks get the same status. */
 static copse_status take_local(const struct copse_nccl_record *all, int n_ranks, int rank,
                                const char *folder, copse_comm **comm, int *n_plans,
@@ -500,7 +503,7 @@ struct arrivals {
   size_t n;
 };
 
-/* What a failed all-gather means. Nobody else knows of it. */
+/* Marks a communicator whose all-gather failed. Nobody else knows of it. */
 static void lose(struct newcomer *it, const struct copse_err *err) {
   it->comm->lost = true;
   it->comm->aborted = err->status == COPSE_TIMEOUT;
@@ -559,7 +562,8 @@ static void judge(const struct arrivals *in, const char *folder) {
   }
 }
 
-/* Ranks may make several communicators at once in different orders; here all have the same. */
+/* Orders by numbers, which all ranks have: they may make several communicators at once in different
+ * orders. */
 static int by_number(const void *a, const void *b) {
   const struct newcomer *x = a, *y = b;
   if (x->way == COPSE_NCCL_PASS || y->way == COPSE_NCCL_PASS)
@@ -592,7 +596,8 @@ static void remake(struct newcomer *it) {
     (void)copse_nccl_real_CommDestroy(anew);
 }
 
-/* Those that the graph file fits, one after the other in an order that all ranks have. */
+/* Makes anew those that the graph file fits, one after the other in an order that all ranks
+ * have. */
 static void remake_all(struct newcomer *fresh, size_t n) {
   COPSE_SORT(fresh, n, by_number);
   for (size_t i = 0; i < n; i++) {
@@ -607,8 +612,8 @@ static void remake_all(struct newcomer *fresh, size_t n) {
   }
 }
 
-/* copse's bootstrap: the very NCCL that made the communicator. A communicator may also end in a
- * group. */
+/* Gathers for copse's bootstrap by the very NCCL that made the communicator. A communicator may
+ * also end in a group. */
 static copse_status all_gather(void *context, const void *mine, void *all, size_t bytes) {
   struct copse_nccl_comm *comm = context;
   struct copse_err err = COPSE_ERR_INIT;
@@ -622,8 +627,8 @@ static copse_status all_gather(void *context, const void *mine, void *all, size_
   return status == COPSE_OK ? status : copse_publish_error(&err);
 }
 
-/* Its functions, for messages between hosts: not ours of the same names. Few are asked for, once
- * for each communicator. */
+/* Finds the real NCCL's functions, for messages between hosts: not ours of the same names. Few are
+ * asked for, once for each communicator. */
 static void *find_real(const char *name) {
   void *_Atomic found = NULL;
   return copse_nccl_find(name, &found);
@@ -633,9 +638,9 @@ static copse_nccl_find_type source_of(const copse_bootstrap *bootstrap) {
   return bootstrap->all_gather == all_gather ? find_real : NULL;
 }
 
-/* As with NCCL itself a rank that is late is waited for, however long: when it is too long is for
- * the job's watchdog to say, which aborts. A call that gives up lets the stream run on, over
- * results that aren't there. */
+/* Returns the time limit. As with NCCL itself a rank that is late is waited for, however long: when
+ * it is too long is for the job's watchdog to say, which aborts. A call that gives up lets the
+ * stream run on, over results that aren't there. */
 static double time_limit(int rank) { return seconds_of("COPSE_TIMEOUT", FOREVER_SECONDS, rank); }
 
 static copse_status open_copse(struct newcomer *it, const char *folder, int *n_plans,
@@ -697,8 +702,8 @@ static void open_all(const struct arrivals *in, const char *folder) {
     if (fresh[i].way != COPSE_NCCL_PASS) conclude(&fresh[i]);
 }
 
-/* Its peers wait for this rank and can't be notified: as where NCCL itself fails at one rank,
- * making the communicator fails here, which the job sees. At the peers it fails at their time
+/* Fails for a rank whose peers wait for it and can't be notified: as where NCCL itself fails at one
+ * rank, making the communicator fails here, which the job sees. At the peers it fails at their time
  * limit. */
 static void drop_lost(struct newcomer *it) {
   copse_debug(COPSE_DEBUG_WARN, it->comm->rank, "NCCL communicator of %d ranks: given up, %s",

@@ -42,8 +42,8 @@ enum copse_nccl_trouble {
   COPSE_NCCL_UNREADABLE /* or can't be read */
 };
 
-/* This rank's record for a communicator of n_ranks. folder: the value of COPSE_PLAN_DIR or NULL.
- * What can't be read becomes `trouble`, and *err says it. */
+/* Fills this rank's record for a communicator of n_ranks. folder: the value of COPSE_PLAN_DIR or
+ * NULL. What can't be read becomes `trouble`, and *err says it. */
 void copse_nccl_record_fill(struct copse_nccl_record *mine, const char *folder, int n_ranks,
                             int device, struct copse_err *err);
 
@@ -55,7 +55,7 @@ enum copse_nccl_way {
 
 int copse_nccl_count_hosts(const struct copse_nccl_record *all, int n_ranks);
 
-/* A pure function of what all ranks have. why: the reason of COPSE_NCCL_PASS, else untouched.
+/* Decides by nothing but what all ranks have. why: the reason of COPSE_NCCL_PASS, else untouched.
  * Complexity: quadratic in the number of ranks. */
 enum copse_nccl_way copse_nccl_way_of(const struct copse_nccl_record *all, int n_ranks, char *why,
                                       size_t n_why);

@@ -7,10 +7,10 @@
 #include "dropin/functions.h"
 
 /*
- * The real function of that name, or NULL (said at WARN). It is looked for in the library that
- * the environment variable COPSE_NCCL_LIBRARY names; without it in the libraries that come after
- * this one, then in a libnccl.so.2 that the process has loaded, then by loading one.
- * *cache, zero at first, belongs to the caller. Any thread.
+ * Finds the real function of that name, or NULL (said at WARN). It is looked for in the library
+ * that the environment variable COPSE_NCCL_LIBRARY names; without it in the libraries that come
+ * after this one, then in a libnccl.so.2 that the process has loaded, then by loading one. *cache,
+ * zero at first, belongs to the caller. Any thread.
  */
 void *copse_nccl_find(const char *name, void *_Atomic *cache);
 
@@ -28,7 +28,7 @@ COPSE_NCCL_FORWARDED(COPSE_NCCL_DECLARE)
 COPSE_NCCL_DEVICE_API(COPSE_NCCL_DECLARE)
 #undef COPSE_NCCL_DECLARE
 
-/* While a thread is inside (copse uses NCCL; or NCCL one of its own public functions, as its
- * ncclBcast does) all functions of the drop-in hand on to the real ones. Nests. */
+/* Enters: while a thread is inside (copse uses NCCL; or NCCL one of its own public functions, as
+ * its ncclBcast does) all functions of the drop-in hand on to the real ones. Nests. */
 void copse_nccl_enter(void);
 void copse_nccl_leave(void);

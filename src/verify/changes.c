@@ -87,8 +87,8 @@ static void set_image(struct checking *k, int64_t number) {
   }
 }
 
-/* Returns the base tree's rank that the image at hand has at `rank`; `back` false: the other way.
- */
+/* Returns the base tree's rank that the image at hand has at `rank`; `back` false: the other
+ * way. */
 static int rank_image(const struct checking *k, int rank, bool back) {
   return k->rank_of[image_of(k, k->s->rank_nodes[rank], back)];
 }
@@ -189,8 +189,8 @@ static copse_status check_path(struct checking *k, const char *what, int at,
   return COPSE_OK;
 }
 
-/* Reads a tree of all ranks, absent ones too, each edge behind what it hangs on (reduce: before).
- */
+/* Reads a tree of all ranks, absent ones too, each edge behind what it hangs on (reduce:
+ * before). */
 static copse_status read_base(struct checking *k, int t) {
   const struct copse_schedule_tree *tree = &k->s->trees[t];
   bool reduce = tree->phase == COPSE_PHASE_REDUCE;
@@ -229,7 +229,7 @@ static void add_base_loads(struct checking *k) {
 
 /* ---- changes ------------------------------------------------------------------------------- */
 
-/* From each rank that moved up to the root, by new ways where there are such. */
+/* Checks the way from each rank that moved up to the root, by new ways where there are such. */
 static copse_status check_climb(struct checking *k, int t, const int *ranks, int n) {
   int root = k->s->trees[t].root;
   for (int i = 0; i < n; i++) {

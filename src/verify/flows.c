@@ -30,7 +30,7 @@ struct copse_verify_defect copse_verify_automorphism(const struct copse_topology
   return (struct copse_verify_defect){COPSE_KEPT, -1};
 }
 
-/* The permutation on the topology's nodes. */
+/* Maps a permutation to the topology's nodes. */
 static copse_status map_nodes(struct copse_verify_checker *c, const int *from, int *image) {
   const struct copse_schedule *s = c->schedule;
   const struct copse_topology *t = c->topology;
@@ -114,7 +114,7 @@ copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *ima
 
 /* ---- demand ----------------------------------------------------------------------- */
 
-/* M in the units of the demand: the largest row sum; the number of ranks when uniform. */
+/* Computes M in the units of the demand: the largest row sum; the number of ranks when uniform. */
 static copse_status demand_unit(struct copse_verify_checker *c, mpq_t m) {
   const struct copse_schedule *s = c->schedule;
   size_t n = (size_t)s->n_ranks;
@@ -163,7 +163,7 @@ static copse_status walk_path(struct copse_verify_checker *c, int f,
   return COPSE_OK;
 }
 
-/* The pair and, in the compact form, its images are served by this flow alone. */
+/* Checks that the pair and, in the compact form, its images are served by this flow alone. */
 static copse_status cover_pairs(struct copse_verify_checker *c, int f) {
   const struct copse_schedule *s = c->schedule;
   int src = s->flows[f].src, dst = s->flows[f].dst;
@@ -180,7 +180,7 @@ static copse_status cover_pairs(struct copse_verify_checker *c, int f) {
   return COPSE_OK;
 }
 
-/* The weights of a pair's paths add up to its part of M. */
+/* Checks that the weights of a pair's paths add up to its part of M. */
 static copse_status check_flow(struct copse_verify_checker *c, int f, const mpq_t m) {
   const struct copse_schedule_flow *flow = &c->schedule->flows[f];
   COPSE_MPQ(sum);
@@ -198,7 +198,7 @@ static copse_status check_flow(struct copse_verify_checker *c, int f, const mpq_
                 flow->src, flow->dst);
 }
 
-/* The rotation keeps the demand too. */
+/* Checks that the rotation keeps the demand too. */
 static copse_status check_rotation(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
   const int *image = c->symmetry.ranks[0];
@@ -228,8 +228,8 @@ copse_status copse_verify_flows(struct copse_verify_checker *c) {
 
 /* ---- the bound -------------------------------------------------------------------- */
 
-/* Lengths as integers over a common denominator, which cancels in the quotient. A link has one: two
- * would count twice in the bound for a size, which adds them up as they are listed. */
+/* Converts lengths to integers over a common denominator, which cancels in the quotient. A link has
+ * one: two would count twice in the bound for a size, which adds them up as they are listed. */
 static copse_status integer_lengths(struct copse_verify_checker *c, int64_t *lengths) {
   const struct copse_bound *b = &c->schedule->bound;
   int64_t common = 1;
@@ -263,8 +263,8 @@ struct search_space {
   char *queued;
 };
 
-/* Label-setting by a plain scan of a frontier heap would share the solver's code; a queue of
- * labels that are corrected until they settle (Bellman-Ford-Moore) is as exact. */
+/* Finds distances by a queue of labels that are corrected until they settle (Bellman-Ford-Moore).
+ * Label-setting by a heap would share the solver's code; this is as exact. */
 static void distances(struct copse_verify_checker *c, int source, struct search_space *w) {
   const struct copse_topology *t = c->topology;
   int n = t->n_nodes, head = 0, tail = 0;
@@ -317,8 +317,8 @@ static copse_status make_space(struct copse_verify_checker *c, struct search_spa
                             sizeof *t->links, &w->out, c->err);
 }
 
-/* What a certificate proves: need / (M * room), what the demand takes in its units over what the
- * links have per second; `refusal` is for a certificate without room. */
+/* Computes what a certificate proves: need / (M * room), what the demand takes in its units over
+ * what the links have per second; `refusal` is for a certificate without room. */
 static copse_status time_of(struct copse_verify_checker *c, const mpq_t need, const mpq_t room,
                             const char *refusal, mpq_t bound) {
   COPSE_MPQ(m);
@@ -329,7 +329,7 @@ static copse_status time_of(struct copse_verify_checker *c, const mpq_t need, co
   return COPSE_OK;
 }
 
-/* sum of demand * distance / (M * sum of bandwidth * length) */
+/* Computes sum of demand * distance / (M * sum of bandwidth * length). */
 static copse_status lengths_bound(struct copse_verify_checker *c, mpq_t bound) {
   const struct copse_topology *t = c->topology;
   struct search_space w = {0};
@@ -440,7 +440,7 @@ static void at_add(struct at_checker *c, int e, const mpq_t opens, const mpq_t c
   mpq_add(c->sum, c->sum, c->term);
 }
 
-/* An alltoall's demand from those that send to those that receive, over M. */
+/* Computes an alltoall's demand from those that send to those that receive, over M. */
 static copse_status at_demand(struct at_checker *c) {
   const struct copse_schedule *s = c->schedule;
   COPSE_MPQ(m);
@@ -455,7 +455,7 @@ static copse_status at_demand(struct at_checker *c) {
   return COPSE_OK;
 }
 
-/* What must go from ranks of time 0 to those of the end. */
+/* Computes what must go from ranks of time 0 to those of the end. */
 static copse_status at_due(struct at_checker *c) {
   const struct copse_schedule *s = c->schedule;
   unsigned long n = (unsigned long)s->n_ranks, n_send = 0, n_receive = 0;
@@ -494,7 +494,8 @@ static copse_status at_cut(struct at_checker *c) {
   return at_due(c);
 }
 
-/* Least latencies from the ranks, or from one, to each node; `back`: from each node to them. */
+/* Finds the least latencies from the ranks, or from one, to each node; `back`: from each node to
+ * them. */
 static void at_distances(struct at_checker *c, int rank, bool back, mpq_t *least) {
   const struct copse_topology *t = c->topology;
   bool changed = true;
@@ -514,7 +515,7 @@ static void at_distances(struct at_checker *c, int rank, bool back, mpq_t *least
   }
 }
 
-/* Every part has `part_ranks` ranks or more, every rank is in one part. */
+/* Checks that every part has `part_ranks` ranks or more, and that every rank is in one part. */
 static copse_status at_parts(struct at_checker *c) {
   const struct copse_topology *t = c->topology;
   for (int v = 0; v < t->n_nodes; v++) c->part[v] = c->at->n_parts > 0 ? -1 : t->nodes[v].rank;
@@ -536,7 +537,7 @@ static copse_status at_parts(struct at_checker *c) {
   return COPSE_OK;
 }
 
-/* Messages into parts count where no link carries one for several. */
+/* Checks that messages into parts may be counted: no link carries one for several. */
 static copse_status at_may_count(struct at_checker *c) {
   copse_collective collective = c->schedule->collective;
   bool reduce = collective == COPSE_REDUCE, all = collective == COPSE_ALLREDUCE;
@@ -554,15 +555,15 @@ static copse_status at_may_count(struct at_checker *c) {
   return COPSE_OK;
 }
 
-/* least becomes a + b where that is less; a or b < 0: there is no way. */
+/* Lowers `least` to a + b where that is less; a or b < 0: there is no way. */
 static void at_lower(struct at_checker *c, mpq_t least, const mpq_t a, const mpq_t b) {
   if (mpq_sgn(a) < 0 || mpq_sgn(b) < 0) return;
   mpq_add(c->width, a, b);
   if (mpq_cmp(c->width, least) < 0) mpq_set(least, c->width);
 }
 
-/* The least that a message takes from a rank to a rank, and (at least) from part to part; where
- * that is all of the time, no more. c->opens is of any rank. */
+/* Finds the least that a message takes from a rank to a rank, and (at least) from part to part;
+ * where that is all of the time, no more. c->opens is of any rank. */
 static void at_messages(struct at_checker *c, mpq_t any, mpq_t cross) {
   COPSE_MPQ(leaving);
   COPSE_MPQ(entering);
@@ -585,7 +586,7 @@ static void at_messages(struct at_checker *c, mpq_t any, mpq_t cross) {
     mpq_set(cross, any); /* it is of a rank that leaves, another enters */
 }
 
-/* What can come into parts, `copies` times, if what is in a part leaves `later`. */
+/* Computes what can come into parts, `copies` times, if what is in a part leaves `later`. */
 static copse_status at_cross(struct at_checker *c, const struct copse_schedule_times *times,
                              long copies, const mpq_t later) {
   const struct copse_topology *t = c->topology;
@@ -634,8 +635,8 @@ static copse_status at_copies(struct at_checker *c, int n, const mpq_t any, cons
   return times ? refute(c, "\"bound_at\": \"later\" has more times than count") : COPSE_OK;
 }
 
-/* In files of before, an allreduce that can't send on what came is a volume too: in less than two
- * messages one after the other it takes one from every part to each. */
+/* Counts, in files of before, an allreduce that can't send on what came as a volume too: in less
+ * than two messages one after the other it takes one from every part to each. */
 static void at_direct(struct at_checker *c, int n, const mpq_t cross) {
   COPSE_MPQ(twice);
   mpq_add(twice, cross, cross);
@@ -662,7 +663,7 @@ static copse_status at_volume(struct at_checker *c) {
   return COPSE_OK;
 }
 
-/* The lengths of the schedule's own bound, which has been checked. */
+/* Takes the lengths of the schedule's own bound, which has been checked. */
 static copse_status at_lengths(struct at_checker *c) {
   const struct copse_bound *b = &c->schedule->bound;
   if (b->kind != COPSE_BOUND_LENGTHS)

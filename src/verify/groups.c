@@ -36,7 +36,7 @@ static void means_free(struct means *means) {
   free(means->values);
 }
 
-/* Before anything is added. */
+/* Joins two places before anything is added. */
 static void means_join(struct means *means, int place, int image) {
   (void)copse_sets_unite(means->parent, place, image);
 }
@@ -53,7 +53,7 @@ static copse_status means_add(struct means *means, int place, const mpq_t amount
   return COPSE_OK;
 }
 
-/* When all is added: sums become means. */
+/* Divides sums, when all is added, into means. */
 static copse_status means_divide(struct copse_arena *arena, struct means *means,
                                  struct copse_err *err) {
   unsigned long *size;
@@ -69,7 +69,7 @@ static copse_status means_divide(struct copse_arena *arena, struct means *means,
   return COPSE_OK;
 }
 
-/* NULL: 0. */
+/* Returns a mean; NULL: 0. */
 static const mpq_t *means_get(struct means *means, int place) {
   int value = means->value[copse_sets_find(means->parent, place)];
   return value > 0 ? (const mpq_t *)&means->values[value - 1] : NULL;
@@ -143,7 +143,7 @@ static bool same_kind(const struct copse_schedule *a, const struct copse_schedul
          a->others_excluded == b->others_excluded;
 }
 
-/* Group g takes the place of group h, and its ranks those of h's. */
+/* Joins group g, which takes the place of group h, and its ranks those of h's. */
 static copse_status join_group(struct checker *c, int i, int g, int h, const int *image) {
   const struct copse_schedule *from = schedule_of(c, g), *to = schedule_of(c, h);
   bool is = same_kind(from, to);
@@ -207,7 +207,7 @@ static int number_of(const struct checker *c, int g, enum copse_phase phase, int
   return c->first_phase[g] + (sink >= 0 ? sink : phase == COPSE_PHASE_REDUCE);
 }
 
-/* The cut stands around ranks of its group, but not all, and not around its sink. */
+/* Checks that the cut stands around ranks of its group, but not all, and not around its sink. */
 static copse_status check_sides(struct checker *c, int index) {
   const struct copse_groups_cut *cut = &c->groups->cuts[index];
   int n = schedule_of(c, cut->group)->n_ranks, held = 0;

@@ -14,22 +14,22 @@ struct copse_verify_groups_report {
   int busiest_src, busiest_dst; /* nodes of a most loaded link; -1 without links */
 };
 
-/* COPSE_REFUTED with what is wrong. `topology` is the whole fabric, before any choice of ranks;
- * `label` names the index in messages, a group's own by the name of its file. Shares nothing with
- * src/solver. */
+/* Verifies schedules that run together; COPSE_REFUTED with what is wrong. `topology` is the whole
+ * fabric, before any choice of ranks; `label` names the index in messages, a group's own by the
+ * name of its file. Shares nothing with src/solver. */
 copse_status copse_verify_groups(const struct copse_groups *groups,
                                  const struct copse_topology *topology, const char *label,
                                  struct copse_verify_groups_report *report,
                                  struct copse_err *err) COPSE_CHECKED;
 
-/* The time of all schedules together, recomputed; the index's own is not looked at. */
+/* Computes the time of all schedules together; the index's own is not looked at. */
 copse_status copse_verify_groups_time(const struct copse_groups *groups,
                                       const struct copse_topology *topology, const char *label,
                                       struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
 
-/* T/M that the index's cuts and potentials prove for any schedules of these groups, whose ranks are
- * GPUs of the topology; where 64 bits are too few, rounded down. COPSE_REFUTED where one of them,
- * or a symmetry, is none. */
+/* Computes T/M that the index's cuts and potentials prove for any schedules of these groups, whose
+ * ranks are GPUs of the topology; where 64 bits are too few, rounded down. COPSE_REFUTED where one
+ * of them, or a symmetry, is none. */
 copse_status copse_verify_groups_bound(const struct copse_groups *groups,
                                        const struct copse_topology *topology, const char *label,
                                        struct copse_q *bound, struct copse_err *err) COPSE_CHECKED;

@@ -22,7 +22,7 @@ struct copse_verify_scratch {
     int n;
   } * blocks;
 };
-/* n zeros. */
+/* Makes n zeros. */
 copse_status copse_verify_rationals(struct copse_verify_scratch *scratch, int n, mpq_t **out,
                                     struct copse_err *err) COPSE_CHECKED;
 void copse_verify_scratch_free(struct copse_verify_scratch *scratch);
@@ -44,7 +44,7 @@ struct copse_verify_checker {
   struct copse_err *err;
 };
 
-/* COPSE_REFUTED with "LABEL: TEXT". */
+/* Returns COPSE_REFUTED with "LABEL: TEXT". */
 copse_status copse_verify_refute(struct copse_err *err, const char *label, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -61,7 +61,8 @@ copse_status copse_verify_mark(const char *label, int cut, const char *id, int n
 copse_status copse_verify_potential(const struct copse_topology *topology, const char *label,
                                     int relay, struct copse_err *err) COPSE_CHECKED;
 
-/* copse_verify_schedule, which adds each link's load to loads [n_links of the topology]: zeros. */
+/* Verifies as copse_verify_schedule, and adds each link's load to loads [n_links of the topology]:
+ * zeros. */
 copse_status copse_verify_schedule_loads(const struct copse_schedule *schedule,
                                          const struct copse_topology *topology, const char *label,
                                          struct copse_verify_report *report, mpq_t *loads,
@@ -77,16 +78,16 @@ copse_status copse_verify_most_loaded(const struct copse_topology *topology, mpq
                                       struct copse_verify_busiest *busiest,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* COPSE_REFUTED where the bound is not what the file claims, or above the time. */
+/* Returns COPSE_REFUTED where the bound is not what the file claims, or above the time. */
 copse_status copse_verify_compare_bound(const char *label, struct copse_q claim,
                                         struct copse_q bound, struct copse_q time,
                                         struct copse_err *err) COPSE_CHECKED;
 
-/* A number that a report can carry; COPSE_OVERFLOW beyond. */
+/* Converts a number to one that a report can carry; COPSE_OVERFLOW beyond. */
 copse_status copse_verify_get_q(const mpq_t from, const char *label, struct copse_q *to,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/* The bandwidth of the links that leave (enter) the nodes inside [n_nodes], added to *sum. */
+/* Adds the bandwidth of the links that leave (enter) the nodes inside [n_nodes] to *sum. */
 void copse_verify_cut_bandwidth(const struct copse_topology *topology, const char *inside,
                                 bool entering, mpq_t sum);
 
@@ -96,12 +97,12 @@ void copse_verify_cut_bandwidth(const struct copse_topology *topology, const cha
  * over links that exist, and adds up the load of every link that is listed. COPSE_REFUTED. */
 copse_status copse_verify_flows(struct copse_verify_checker *c) COPSE_CHECKED;
 
-/* What the schedule's lengths (or its cut) prove about an alltoall: sum of share *
+/* Computes what the schedule's lengths (or its cut) prove about an alltoall: sum of share *
  * distance over sum of bandwidth * length, in GMP rationals over integer distances. */
 copse_status copse_verify_flow_bound(struct copse_verify_checker *c, mpq_t bound) COPSE_CHECKED;
 
-/* The bound for a size, which the schedule has, after its other bound: COPSE_REFUTED where the
- * times of nodes don't add up to what must move. */
+/* Checks the bound for a size, which the schedule has, after its other bound: COPSE_REFUTED where
+ * the times of nodes don't add up to what must move. */
 copse_status copse_verify_bound_at(struct copse_verify_checker *c) COPSE_CHECKED;
 
 /* ---- routes: routes.c ---- */
@@ -129,15 +130,15 @@ struct copse_verify_defect copse_verify_automorphism(const struct copse_topology
  * tree, over links that there are. COPSE_REFUTED, COPSE_NOMEM. */
 copse_status copse_verify_symmetry_make(struct copse_verify_checker *c) COPSE_CHECKED;
 
-/* A schedule with changes or absent ranks: its trees, loads, and what the trees of each root carry
- * in each phase, added to zeros [n_ranks]. COPSE_REFUTED, COPSE_NOMEM. Complexity: (images of base
- * trees) + (edges that change) * (height); a pass over ranks for each absent one that something
- * hung on. */
+/* Checks a schedule with changes or absent ranks: its trees, loads, and what the trees of each root
+ * carry in each phase, added to zeros [n_ranks]. COPSE_REFUTED, COPSE_NOMEM. Complexity: (images of
+ * base trees) + (edges that change) * (height); a pass over ranks for each absent one that
+ * something hung on. */
 copse_status copse_verify_changes(struct copse_verify_checker *c, mpq_t *broadcast_shares,
                                   mpq_t *reduce_shares) COPSE_CHECKED;
 
-/* values [n] on links (or ranks, by `images`) of what is listed: becomes the sum over all images.
- * Under the powers 0 .. order-1 of a rotation, what lies on a cycle of length l comes by each of
- * its members order / l times; COPSE_REFUTED where that is no integer. */
+/* Replaces values [n] on links (or ranks, by `images`) of what is listed by the sum over all
+ * images. Under the powers 0 .. order-1 of a rotation, what lies on a cycle of length l comes by
+ * each of its members order / l times; COPSE_REFUTED where that is no integer. */
 copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *images, int n,
                                  mpq_t *values) COPSE_CHECKED;

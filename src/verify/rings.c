@@ -64,7 +64,7 @@ static int parent_of(int h, int hosts) {
   return ((h ^ bit) | bit << 1) < hosts ? (h ^ bit) | bit << 1 : h ^ bit;
 }
 
-/* Links of every host in one tree, in which host h stands at `at(h)`. */
+/* Adds links of every host in one tree, in which host h stands at `at(h)`. */
 static void add_tree(struct place *places, int hosts, bool second) {
   for (int h = 0; h < hosts; h++) {
     int at = !second ? h : hosts % 2 == 0 ? hosts - 1 - h : (h + hosts - 1) % hosts;
@@ -87,7 +87,7 @@ static int nic_node(const struct checker *c, int host, int nic) {
   return c->ways.nics[c->ways.first_nic[host] + nic];
 }
 
-/* The rows of a host inside of it are its links in their order. */
+/* Returns the link of a row: the rows of a host inside of it are its links in their order. */
 static int link_of(const struct checker *c, int host, int row) {
   return c->ways.inside.item[c->ways.inside.first[host] + row];
 }
@@ -128,7 +128,7 @@ static copse_status take_hosts(struct checker *c, const int *hosts, int n, struc
   return COPSE_ARRAY(&c->arena, (size_t)c->n_rows, c->load, err);
 }
 
-/* Cable of a NIC in one direction; zero: the topology has no network. */
+/* Sums the cable of a NIC in one direction; zero: the topology has no network. */
 static copse_status cable_bandwidth(const struct checker *c, int host, int row, struct copse_q *sum,
                                     struct copse_err *err) {
   int node = nic_node(c, host, (row - c->n_links) / 2);
@@ -161,7 +161,7 @@ static copse_status add_part_of(struct checker *c, const struct copse_verify_way
   return COPSE_OK;
 }
 
-/* From GPU i of a host to GPU j. */
+/* Adds the move from GPU i of a host to GPU j. */
 static copse_status add_move(struct checker *c, int host, int i, int j, struct copse_err *err) {
   const struct copse_verify_way *way;
   COPSE_DO(copse_verify_find_way(&c->ways, gpu_node(c, host, i), gpu_node(c, host, j), &way, err));
@@ -350,7 +350,7 @@ static bool can_enter(const struct checker *c, int host, int gpu, int nic) {
          copse_verify_tray(&c->ways, nic_node(c, host, nic));
 }
 
-/* The least length of a channel, of any order and with any NICs. */
+/* Finds the least length of a channel, of any order and with any NICs. */
 static copse_status least_length(struct checker *c, const struct part *p, struct copse_q *least,
                                  bool *all, struct copse_err *err) {
   struct table tables[4] = {0};
@@ -429,7 +429,7 @@ static int gpu_of(const struct checker *c, int node) {
   return -1;
 }
 
-/* "a>b", "*>a", "a>*" of that host, of n characters; -1 for anything else. */
+/* Finds the row of "a>b", "*>a", "a>*" of that host, of n characters; -1 for anything else. */
 static int row_named(const struct checker *c, const char *name, size_t n) {
   for (size_t i = 1; i + 1 < n; i++) {
     if (name[i] != '>') continue;
@@ -500,7 +500,7 @@ static copse_status read_bound(struct checker *c, const cJSON *object, struct pa
   return COPSE_OK;
 }
 
-/* GPUs of the first host alike, each once. */
+/* Reads GPUs of the first host alike, each once. */
 static copse_status read_gpus(struct checker *c, const cJSON *channel, struct part *p, int *gpus,
                               struct copse_err *err) {
   const cJSON *list;
@@ -541,7 +541,8 @@ static copse_status read_nics(struct checker *c, const cJSON *channel, struct pa
   return COPSE_OK;
 }
 
-/* crossnic 0: back to the NIC it came by; 2: in pairs that are each other's mirror. */
+/* Checks the NICs by crossnic: 0: back to the NIC it came by; 2: in pairs that are each other's
+ * mirror. */
 static copse_status check_nics(struct checker *c, const struct part *p, struct copse_err *err) {
   bool twins = !p->chains && p->kind == 2;
   if (twins && p->n % 2 != 0)
@@ -660,7 +661,8 @@ static copse_status read_head(struct checker *c, bool *same, struct copse_err *e
   return number_rows(c, err);
 }
 
-/* Hosts of several groups agree on channels and speed, and the least bound is that of all. */
+/* Checks that hosts of several groups agree on channels and speed; the least bound is that of
+ * all. */
 static copse_status check_part(struct checker *c, const cJSON *object, const char *what,
                                bool chains, struct copse_verify_rings_part *report,
                                struct copse_err *err) {
@@ -694,7 +696,7 @@ static copse_status check_hosts(struct checker *c, const cJSON *object, const in
   return check_part(c, object, "chains", true, &report->chains, err);
 }
 
-/* Hosts alike with their channels: every host is in one of them. */
+/* Checks hosts alike with their channels: every host is in one of them. */
 static copse_status check_groups(struct checker *c, struct copse_verify_rings_report *report,
                                  struct copse_err *err) {
   static const struct copse_json_key keys[] = {

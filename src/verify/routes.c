@@ -139,7 +139,8 @@ static int number_circles(struct routes *r, int m, int root) {
   return n;
 }
 
-/* Each circle becomes one; another way into it costs what it costs more than the one chosen. */
+/* Contracts each circle to one node; another way into it costs what it costs more than the one
+ * chosen. */
 static void contract(struct routes *r, int m, int n, int root) {
   int64_t *before = r->w;
   for (int i = 0; i < n * n; i++) r->next[i] = NO_WAY;
@@ -154,7 +155,7 @@ static void contract(struct routes *r, int m, int n, int root) {
   r->next = before;
 }
 
-/* -1: not all are reached. */
+/* Returns the length of the least tree; -1: not all are reached. */
 static int64_t least_tree(struct routes *r, bool reduce, int root) {
   int64_t sum = 0;
   int m = r->n, n;
@@ -172,7 +173,7 @@ static int64_t least_tree(struct routes *r, bool reduce, int root) {
 
 /* ---- the bound ------------------------------------------------------------------------------ */
 
-/* The shares' sum of what a root's trees are long: of an allreduce, the least of any root. */
+/* Sums the shares times what a root's trees are long: of an allreduce, the least of any root. */
 static copse_status tree_lengths(struct routes *r, mpq_t sum) {
   const struct copse_schedule *s = r->c->schedule;
   bool both = s->collective == COPSE_ALLREDUCE, rooted = copse_collective_rooted(s->collective);
@@ -332,7 +333,7 @@ static int64_t step(const struct assignment *a, int i, int j) {
   return o->move[i * o->n + j];
 }
 
-/* Paths from a row over columns that others have, which take others instead. */
+/* Finds paths from a row over columns that others have, which take others instead. */
 static void find_paths(struct assignment *a, int row) {
   bool changed = true;
   for (int j = 0; j < a->m; j++) {

@@ -44,7 +44,7 @@ static copse_status check_ranks(struct copse_verify_checker *c) {
   return COPSE_OK;
 }
 
-/* Switches that the schedule names must be able to do what it says. */
+/* Checks that switches that the schedule names are able to do what it says. */
 static copse_status check_switches(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
   for (int i = 0; i < s->n_copying + s->n_adding; i++) {
@@ -198,7 +198,8 @@ static void begin_sums(const struct copse_verify_checker *c, struct sums *s) {
     s->now[(size_t)r * s->n_words + (size_t)r / 64] = (uint64_t)1 << r % 64;
 }
 
-/* Pieces one after the other, each stage by stage: trees of a stage bring what was there before. */
+/* Checks pieces one after the other, each stage by stage: trees of a stage bring what was there
+ * before. */
 static copse_status check_stages(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
   struct sums sums = {.n_words = ((size_t)s->n_ranks + 63) / 64};
@@ -448,7 +449,7 @@ static copse_status set_potentials(struct copse_verify_checker *c, struct forest
   return COPSE_OK;
 }
 
-/* sum_e b_e max(Z_e, Y_e - (p[dst] - p[src])) */
+/* Computes sum_e b_e max(Z_e, Y_e - (p[dst] - p[src])). */
 static void add_up(const struct copse_verify_checker *c, const struct forest_bound *f, mpq_t sum) {
   COPSE_MPQ(q);
   COPSE_MPQ(bandwidth);
@@ -464,11 +465,11 @@ static void add_up(const struct copse_verify_checker *c, const struct forest_bou
 }
 
 /*
- * The time that a COPSE_BOUND_FORESTS proves in this topology, by the formula of schedule.h,
- * worked out from the certificate's cuts and potentials alone. COPSE_REFUTED where a cut names
- * a node twice or one that is not there, holds no rank or misses none, where the weights around
- * a rank add up to less than 1, or a potential is not a relay's, stands twice, or is there at or
- * beside a switch that copies or adds.
+ * Computes the time that a COPSE_BOUND_FORESTS proves in this topology, by the formula of
+ * schedule.h, worked out from the certificate's cuts and potentials alone. COPSE_REFUTED where a
+ * cut names a node twice or one that is not there, holds no rank or misses none, where the weights
+ * around a rank add up to less than 1, or a potential is not a relay's, stands twice, or is there
+ * at or beside a switch that copies or adds.
  */
 static copse_status forests_time(struct copse_verify_checker *c, mpq_t time) {
   const struct copse_topology *t = c->topology;

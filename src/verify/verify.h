@@ -39,9 +39,9 @@ copse_status copse_verify_schedule(const struct copse_schedule *schedule,
                                    struct copse_verify_report *report,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* What the lengths of a schedule's "routes" prove for all forests on the fabric's own routes: its
- * collective, root and ranks are asked for, not its trees. COPSE_REFUTED where they prove nothing;
- * COPSE_UNSUPPORTED where routes are not listed (topology/route.h). */
+/* Computes what the lengths of a schedule's "routes" prove for all forests on the fabric's own
+ * routes: its collective, root and ranks are asked for, not its trees. COPSE_REFUTED where they
+ * prove nothing; COPSE_UNSUPPORTED where routes are not listed (topology/route.h). */
 copse_status copse_verify_routes_bound(const struct copse_schedule *schedule,
                                        const struct copse_topology *topology, const char *label,
                                        struct copse_q *time, struct copse_err *err) COPSE_CHECKED;

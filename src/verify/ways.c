@@ -144,8 +144,8 @@ static void label_cabled(const struct copse_verify_ways *w, const struct copse_i
   }
 }
 
-/* A rail is of NICs that reach each other without passing a host: on the same switches, of those
- * with most links of NICs, or cabled to each other. */
+/* Finds the rails. A rail is of NICs that reach each other without passing a host: on the same
+ * switches, of those with most links of NICs, or cabled to each other. */
 static copse_status find_rails(struct copse_verify_ways *w, int *label, struct copse_arena *scratch,
                                struct copse_err *err) {
   COPSE_AT_END(copse_index_map_free) struct copse_index_map cables = {0};
@@ -472,7 +472,8 @@ static copse_status stage(struct copse_verify_ways *w, int from, int to,
   return COPSE_OK;
 }
 
-/* P2C is for the NICs of which a GPU has none nearer: wider, or as wide over better links. */
+/* Changes P2C where a GPU has a NIC nearer: it is for those of which it has none wider, or as wide
+ * over better links. */
 static copse_status doubt_p2c(struct copse_verify_ways *w, int gpu, int nic,
                               struct copse_verify_way *way, struct copse_err *err) {
   int host = w->host[gpu], type, own;
@@ -560,7 +561,7 @@ static bool is_gpu_local(const struct view *v, int g, int k) {
   return own.type < N_TYPES && !is_nearer(v->best_in[k], own);
 }
 
-/* NVML's index, as NCCL's XML has it; where one GPU of the host has none, its place. */
+/* Returns NVML's index, as NCCL's XML has it; where one GPU of the host has none, its place. */
 static int index_of(const struct view *v, int g) {
   const struct copse_verify_ways *w = v->w;
   const int *gpus = w->gpus + w->first_gpu[v->host];
@@ -629,7 +630,7 @@ static copse_status may_relay(struct view *v, int g, int o, int k, bool *may,
   return COPSE_OK;
 }
 
-/* NIC after NIC, GPU after GPU: what is found counts for the next. */
+/* Finds relays NIC after NIC, GPU after GPU: what is found counts for the next. */
 static copse_status find_relays(struct copse_verify_ways *w, int host, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct view v = {w, host, w->first_gpu[host + 1] - w->first_gpu[host],

@@ -35,23 +35,25 @@ struct copse_verify_ways {
   struct copse_arena arena;
 };
 
-/* Free with copse_verify_ways_free, whatever the outcome. COPSE_NOMEM. */
+/* Prepares the search of ways. Free with copse_verify_ways_free, whatever the outcome.
+ * COPSE_NOMEM. */
 copse_status copse_verify_ways_open(const struct copse_topology *topology,
                                     struct copse_verify_ways *out,
                                     struct copse_err *err) COPSE_CHECKED;
 void copse_verify_ways_free(struct copse_verify_ways *ways);
 
-/* Between two nodes of one host. `ways` owns *out. COPSE_REFUTED naming both without one. */
+/* Finds the way between two nodes of one host. `ways` owns *out. COPSE_REFUTED naming both without
+ * one. */
 copse_status copse_verify_find_way(struct copse_verify_ways *ways, int from, int to,
                                    const struct copse_verify_way **out,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* NCCL's number of the tray of an NVLink domain that a GPU or NIC of a host is in: between a NIC
- * and the GPUs of another tray NCCL has no way, not over a GPU either. */
+/* Returns NCCL's number of the tray of an NVLink domain that a GPU or NIC of a host is in: between
+ * a NIC and the GPUs of another tray NCCL has no way, not over a GPU either. */
 uint64_t copse_verify_tray(const struct copse_verify_ways *ways, int node);
 
-/* From a GPU out at a NIC, both nodes of one host: straight (*first is NULL), or over the GPU that
- * the NIC belongs to where that spares a CPU or is wider (PXN of NCCL 2.12). */
+/* Finds the way from a GPU out at a NIC, both nodes of one host: straight (*first is NULL), or over
+ * the GPU that the NIC belongs to where that spares a CPU or is wider (PXN of NCCL 2.12). */
 copse_status copse_verify_find_way_out(struct copse_verify_ways *ways, int gpu, int nic,
                                        const struct copse_verify_way **first,
                                        const struct copse_verify_way **last,
@@ -77,9 +79,9 @@ struct copse_verify_orders {
 };
 
 /*
- * No order is shorter than *least. *all: it is the shortest of all orders; else of all assignments
- * of next GPUs (cycles that leave some out among them). COPSE_REFUTED where there is no order;
- * COPSE_NOMEM. O(2^n n^2) or O(n^4).
+ * Finds *least, than which no order is shorter. *all: it is the shortest of all orders; else of
+ * all assignments of next GPUs (cycles that leave some out among them). COPSE_REFUTED where there
+ * is no order; COPSE_NOMEM. O(2^n n^2) or O(n^4).
  */
 copse_status copse_verify_least_order(const struct copse_verify_orders *orders, int64_t *least,
                                       bool *all, struct copse_err *err) COPSE_CHECKED;

@@ -88,7 +88,7 @@ struct copse_backend_ops {
   bool (*sizes_messages)(const void *backend);
 };
 
-/* One round. calls[i] is that of local rank i. */
+/* Launches one round. calls[i] is that of local rank i. */
 static inline copse_status copse_launch_one(const struct copse_backend_ops *ops, void *backend,
                                             void *prepared, const struct copse_call *calls,
                                             struct copse_err *err) {

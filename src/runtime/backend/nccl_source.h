@@ -11,5 +11,5 @@ typedef void *(*copse_nccl_find_type)(const char *name);
 /* Looks in the bootstrap's NCCL; NULL where the bootstrap isn't the source's, or none is set. */
 typedef copse_nccl_find_type (*copse_nccl_source_type)(const copse_bootstrap *bootstrap);
 copse_nccl_find_type copse_nccl_source_of(const copse_bootstrap *bootstrap);
-/* May be called by any thread; the last call counts. */
+/* Sets where NCCL's functions come from. Any thread may call it; the last call counts. */
 void copse_nccl_source_set(copse_nccl_source_type source);

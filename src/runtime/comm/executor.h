@@ -31,7 +31,7 @@ enum copse_backend {
 
 struct copse_exec;
 
-/* The plan is borrowed until the free. COPSE_NOMEM, also for more threads than
+/* Makes an executor; the plan is borrowed until the free. COPSE_NOMEM, also for more threads than
  * the machine gives. */
 copse_status copse_exec_new(const struct copse_plan *plan, enum copse_backend backend,
                             struct copse_exec **out, struct copse_err *err) COPSE_CHECKED;
@@ -53,19 +53,19 @@ copse_status copse_exec_new_transport(const struct copse_plan *plan,
 copse_status copse_exec_run(struct copse_exec *exec, const struct copse_launch *launch,
                             struct copse_err *err) COPSE_CHECKED;
 
-/* Its steps, for timing. load copies inputs and outputs to where the executor works (to a GPU;
- * nothing on CPUs); start begins a launch on what is there, and may return before its end, finish
- * waits for all that were started. */
+/* Does its first step; the steps are for timing. load copies inputs and outputs to where the
+ * executor works (to a GPU; nothing on CPUs); start begins a launch on what is there, and may
+ * return before its end, finish waits for all that were started. */
 copse_status copse_exec_load(struct copse_exec *exec, const struct copse_launch *launch,
                              struct copse_err *err) COPSE_CHECKED;
 copse_status copse_exec_start(struct copse_exec *exec, const struct copse_launch *launch,
                               struct copse_err *err) COPSE_CHECKED;
 copse_status copse_exec_finish(struct copse_exec *exec, struct copse_err *err) COPSE_CHECKED;
 void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds); /* default 20 */
-/* Bytes of scratch over all ranks that a launch of this size takes. */
+/* Computes the bytes of scratch over all ranks that a launch of this size takes. */
 copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,
                                       enum copse_type type, uint64_t *bytes,
                                       struct copse_err *err) COPSE_CHECKED;
-/* What runs the plan on CPUs, for tests that look at its state; NULL on GPUs. */
+/* Returns what runs the plan on CPUs, for tests that look at its state; NULL on GPUs. */
 struct copse_interpreter *copse_exec_interpreter(struct copse_exec *exec);
 void copse_exec_free(struct copse_exec *exec);

@@ -160,7 +160,7 @@ static copse_status match_calls(const struct copse_call *calls, uint32_t n, uint
 #define MAX_NAMED_RANKS 8
 #define RANKS_TEXT 160
 
-/* "rank 3, 5 and 9 more": those of first_rank .. first_rank + n - 1 whose offset `holds`. */
+/* Lists "rank 3, 5 and 9 more": those of first_rank .. first_rank + n - 1 whose offset `holds`. */
 static void describe_ranks(bool (*holds)(const void *context, uint32_t i), const void *context,
                            uint32_t first_rank, uint32_t n, char text[RANKS_TEXT]) {
   struct copse_line line = {.text = "rank", .used = 4};

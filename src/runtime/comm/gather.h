@@ -24,13 +24,13 @@
 
 #define COPSE_CALL_TEXT 96
 
-/* "all_reduce of 100 float sum", "broadcast of 7 int32, root 2". */
+/* Describes a call: "all_reduce of 100 float sum", "broadcast of 7 int32, root 2". */
 void copse_call_describe(const struct copse_call *call, char text[COPSE_CALL_TEXT]);
 
 /*
- * Everything about a call that its rank can see by itself; COPSE_INVALID names the argument.
- * Types and reductions must exist, the root be a rank, sizes fit, buffers be there (but those
- * that NCCL ignores: a broadcast's input and a reduce's output but at the root), aligned to
+ * Checks everything about a call that its rank can see by itself; COPSE_INVALID names the
+ * argument. Types and reductions must exist, the root be a rank, sizes fit, buffers be there (but
+ * those that NCCL ignores: a broadcast's input and a reduce's output but at the root), aligned to
  * their elements, and either apart or in place exactly as NCCL has it: output == input, for
  * all_gather input == output + rank * count, for reduce_scatter output == input + rank * count,
  * all_to_all never.
@@ -80,7 +80,7 @@ struct copse_gather {
   void *context;
 };
 
-/* `gather` is zeroed but for launch and context. */
+/* Prepares `gather`, which is zeroed but for launch and context. */
 copse_status copse_gather_init(struct copse_gather *gather, uint32_t first_rank, uint32_t n,
                                struct copse_err *err) COPSE_CHECKED;
 void copse_gather_destroy(struct copse_gather *gather);
@@ -90,15 +90,15 @@ void copse_gather_queue(struct copse_gather *gather, uint32_t local_rank,
                         struct copse_pending *pending);
 /* Runs all rounds that are complete. */
 void copse_gather_run(struct copse_gather *gather);
-/* Until the call is done; its result is in pending->result. */
+/* Waits until the call is done; its result is in pending->result. */
 void copse_gather_wait(struct copse_gather *gather, struct copse_pending *pending);
 
 /* Ends all waiting calls, and refuses all later ones, with `why`. The first reason stays. */
 void copse_gather_break(struct copse_gather *gather, const struct copse_err *why);
-/* Why it is broken, or COPSE_OK. */
+/* Returns why it is broken, or COPSE_OK. */
 copse_status copse_gather_broken(struct copse_gather *gather, struct copse_err *err);
 
-/* The rank makes no more calls. */
+/* Ends the rank's part: it makes no more calls. */
 void copse_gather_leave(struct copse_gather *gather, uint32_t local_rank);
 
 void copse_gather_set_timeout(struct copse_gather *gather, double seconds);
@@ -116,8 +116,8 @@ copse_status copse_agree(const struct copse_comm_shape *shape, copse_status mine
                          const struct copse_plan *const *plans, size_t n,
                          struct copse_err *err) COPSE_CHECKED;
 
-/* The size of a message as nccl-tests counts it: of the larger of a rank's buffers. `count`
- * elements are a block. COPSE_INVALID where buffers would be too large for any plan. */
+/* Computes the size of a message as nccl-tests counts it: of the larger of a rank's buffers.
+ * `count` elements are a block. COPSE_INVALID where buffers would be too large for any plan. */
 copse_status copse_message_bytes(copse_collective collective, uint32_t n_ranks, uint64_t count,
                                  copse_type type, uint64_t *bytes,
                                  struct copse_err *err) COPSE_CHECKED;

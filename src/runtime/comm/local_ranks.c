@@ -31,7 +31,7 @@ static int is_plan_file(const struct dirent *entry) {
   return name[0] != '.' && n > suffix && strcmp(name + n - suffix, SUFFIX) == 0;
 }
 
-/* The same order on every host, whatever its locale. */
+/* Compares names so that the order is the same on every host, whatever its locale. */
 static int by_name(const struct dirent **a, const struct dirent **b) {
   return strcmp((*a)->d_name, (*b)->d_name);
 }
@@ -125,9 +125,9 @@ struct plan_choice {
 };
 
 /*
- * The best entry: of those for the collective and root whose range holds the message's size, the
- * one with the narrowest range, then a multicast one, which `plans` makes beside others that need
- * no switch, then the one added first. Uneven all-to-alls are not served by the low-latency
+ * Finds the best entry: of those for the collective and root whose range holds the message's size,
+ * the one with the narrowest range, then a multicast one, which `plans` makes beside others that
+ * need no switch, then the one added first. Uneven all-to-alls are not served by the low-latency
  * protocol, whose packets are laid out for full blocks. Complexity: linear in the number of plans,
  * of which a job has a few dozen.
  */
@@ -223,7 +223,7 @@ copse_status copse_local_deregister(struct copse_comm *comm, void *handle, struc
                                    it->backend_handle, err);
 }
 
-/* Those that fit become entries. *n_fit: how many. */
+/* Prepares plans; those that fit become entries. *n_fit: how many. */
 static copse_status prepare_all(struct copse_local_ranks *local,
                                 const struct copse_plan *const *added, size_t n, void **prepared,
                                 size_t *n_fit, struct copse_err *err) {
@@ -239,8 +239,8 @@ static copse_status prepare_all(struct copse_local_ranks *local,
   return COPSE_OK;
 }
 
-/* With the backend's lock held. `mine`: how reading the plans went here. What may fail here alone
- * comes before the agreement: after it the other ranks count on this one. */
+/* Adds plans, with the backend's lock held. `mine`: how reading the plans went here. What may fail
+ * here alone comes before the agreement: after it the other ranks count on this one. */
 static copse_status add_all(struct copse_local_ranks *local, copse_status mine,
                             const struct copse_plan *const *plans, size_t n, size_t *n_fit,
                             struct copse_err *err) {
@@ -306,8 +306,8 @@ static void trace(const struct copse_local_ranks *local, const struct copse_call
               choice->n_fitting == 1 ? "the only one for it" : "the narrowest range that holds it");
 }
 
-/* ", of these for 0 to 4096 bytes, 65536 bytes and more": what serves the call's collective and
- * root. */
+/* Adds ", of these for 0 to 4096 bytes, 65536 bytes and more": what serves the call's collective
+ * and root. */
 static void name_sizes(const struct copse_plans *plans, const struct copse_call *call,
                        struct copse_line *line) {
   int n = 0, n_of_roots = 0;
@@ -348,7 +348,7 @@ static copse_status lacks_plan(const struct copse_local_ranks *local, const stru
       sizes.used ? sizes.text : "", others, copse_collective_name(call->collective), root);
 }
 
-/* COPSE_UNSUPPORTED, with what would help, where none does. */
+/* Returns COPSE_UNSUPPORTED, with what would help, where no plan covers the call. */
 static copse_status local_covers(struct copse_local_ranks *local, const struct copse_call *call,
                                  struct copse_err *err) {
   struct plan_choice choice;
@@ -393,7 +393,7 @@ static uint32_t launch_locked(struct copse_local_ranks *local,
   return n_taken;
 }
 
-/* The gathering's launch. */
+/* Launches the gathering's rounds. */
 static void local_launch(void *context, struct copse_gather_round *rounds, uint32_t n,
                          struct copse_err *breaks) {
   struct copse_local_ranks *local = context;

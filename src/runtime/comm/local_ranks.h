@@ -58,9 +58,9 @@ struct copse_local_ranks {
   struct copse_registration *registrations;
 };
 
-/* comms[i] gets the handle of rank shape->first_local + i. `shape` and what it points to are
- * copied. free_bootstrap (may be NULL) ends the bootstrap with the local ranks, but not when this
- * fails. */
+/* Makes the local ranks: comms[i] gets the handle of rank shape->first_local + i. `shape` and what
+ * it points to are copied. free_bootstrap (may be NULL) ends the bootstrap with the local ranks,
+ * but not when this fails. */
 copse_status copse_local_new(const struct copse_comm_shape *shape,
                              const struct copse_backend_ops *ops,
                              void (*free_bootstrap)(copse_bootstrap *), struct copse_comm **comms,
@@ -70,27 +70,28 @@ copse_status copse_local_new(const struct copse_comm_shape *shape,
 copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err);
 
 void copse_local_abort(struct copse_local_ranks *local, uint32_t rank);
-/* Why it is broken, or COPSE_OK; asks the backend too if that doesn't block. */
+/* Returns why it is broken, or COPSE_OK; asks the backend too if that doesn't block. */
 copse_status copse_local_poll(struct copse_local_ranks *local, struct copse_err *err);
 void copse_local_set_timeout(struct copse_local_ranks *local, double seconds);
 
 copse_status copse_local_add_plan(struct copse_local_ranks *local, const struct copse_plan *plan,
                                   struct copse_err *err) COPSE_CHECKED;
-/* See copse_comm_load_plans; the folder is the one to read. */
+/* Does what copse_comm_load_plans does; the folder is the one to read. */
 copse_status copse_local_load_plans(struct copse_local_ranks *local, const char *folder,
                                     uint32_t *n_loaded, struct copse_err *err) COPSE_CHECKED;
-/* *plan is NULL where none fits. */
+/* Finds the plan for a call; *plan is NULL where none fits. */
 copse_status copse_local_find_plan(struct copse_local_ranks *local, const struct copse_call *call,
                                    const struct copse_plan **plan,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* See follow and lead in backend.h. Nothing where the communicator is broken. */
+/* Does what follow of backend.h does (copse_local_lead: lead). Nothing where the communicator is
+ * broken. */
 copse_status copse_local_follow(struct copse_comm *comm, copse_stream stream,
                                 struct copse_err *err) COPSE_CHECKED;
 copse_status copse_local_lead(struct copse_comm *comm, copse_stream stream,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* See sizes_messages in backend.h. */
+/* Returns what sizes_messages of backend.h does. */
 bool copse_local_sizes_messages(struct copse_local_ranks *local);
 
 copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t bytes,
@@ -104,8 +105,8 @@ copse_status copse_local_deregister(struct copse_comm *comm, void *handle,
 
 void copse_group_open(void);
 
-/* The end of the outermost group starts what is queued, in order, waits until all of it is
- * done, and gives the first error in the order of the calls. Where a call of the group was
+/* Closes a group. The end of the outermost one starts what is queued, in order, waits until all of
+ * it is done, and gives the first error in the order of the calls. Where a call of the group was
  * refused (copse_group_refuse), nothing starts and that error is the group's. */
 copse_status copse_group_close(struct copse_err *err) COPSE_CHECKED;
 

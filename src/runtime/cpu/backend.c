@@ -64,7 +64,7 @@ static inline void relax(void) {
 #endif
 }
 
-/* False when the launch is given up. */
+/* Sleeps until the channel is signalled; false when the launch is given up. */
 static bool sleep_until_signalled(struct thread *self, const struct copse_exec_channel *channel,
                                   const _Atomic bool *leave) {
   /* Either this exchange comes after the signaller's in wake_waiter, and then the counter
@@ -100,8 +100,8 @@ static void wake(struct thread *thread) {
   pthread_cond_signal(&thread->wake);
 }
 
-/* After the counter was raised. A read-modify-write, for the order with `sleeping`'s
- * exchange. */
+/* Wakes the waiter after the counter was raised, by a read-modify-write, for the order with
+ * `sleeping`'s exchange. */
 static void wake_waiter(struct copse_interpreter *exec, uint32_t channel) {
   struct thread *waiter =
       &((struct team *)exec->own)->threads[exec->plan->channels[channel].dst_worker];
@@ -115,9 +115,9 @@ static void count_step(struct thread *self) {
   atomic_store_explicit(&self->sleeping, 0, memory_order_relaxed);
 }
 
-/* Nobody wakes a worker for packets: it looks, then yields, then naps. From its first nap until
- * its packets have come it counts as asleep: of many that look, one or another is always awake.
- * False when the launch is given up. */
+/* Looks, then yields, then naps: nobody wakes a worker for packets. From its first nap until its
+ * packets have come it counts as asleep: of many that look, one or another is always awake. False
+ * when the launch is given up. */
 static bool look_again(struct thread *self, uint32_t *looks) {
   const struct team *team = self->exec->own;
   uint32_t n = ++*looks, naps_from = (uint32_t)team->spins + LOOKS;
@@ -419,8 +419,8 @@ struct cpu {
   double stall_seconds; /* 0: the interpreter's default */
 };
 
-/* Of a broken transport, messages may still be on their way into an interpreter's memory: it
- * stays. */
+/* Frees the backend, but of a broken transport not the interpreters: messages may still be on their
+ * way into their memory. */
 static void destroy(void *context) {
   struct cpu *cpu = context;
   if (!cpu) return;
@@ -539,7 +539,7 @@ static copse_status launch(void *context, const struct copse_round *rounds, uint
   return copse_fail(err, status, "%s", why.text);
 }
 
-/* A launch has ended when it returns. */
+/* Does nothing: a launch has ended when it returns. */
 static copse_status finish(void *cpu, struct copse_err *err) {
   (void)cpu, (void)err;
   return COPSE_OK;
@@ -555,7 +555,8 @@ static void abort_backend(void *context) {
   if (cpu->transport) copse_transport_abort(cpu->transport);
 }
 
-/* The cooperative engine doesn't watch the clock: it sees a deadlock at once. */
+/* Sets the time limit. The cooperative engine doesn't watch the clock: it sees a deadlock at
+ * once. */
 static void set_timeout(void *context, double seconds) {
   struct cpu *cpu = context;
   cpu->stall_seconds = seconds;

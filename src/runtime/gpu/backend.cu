@@ -142,7 +142,7 @@ copse_status copse_cuda_check_reach(struct copse_cuda *cuda, uint32_t rank, cons
 
 /* ---- life -------------------------------------------------------------------------------- */
 
-/* From the start, since graphs wait for it (launch.cu). */
+/* Records an event from the start, since graphs wait for it (launch.cu). */
 static copse_status record_once(cudaEvent_t event, struct copse_err *err) {
   cudaStream_t stream = NULL;
   COPSE_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -322,7 +322,7 @@ static bool is_waited_for(const struct copse_cuda_plan *p, const struct copse_pl
   return op->kind == COPSE_OP_WAIT && !(p->crosses && p->crosses[op->channel]);
 }
 
-/* "rank 3, worker 1 waited 600 s for rank 5 (channel 17, chunk 2)". */
+/* Reports "rank 3, worker 1 waited 600 s for rank 5 (channel 17, chunk 2)". */
 static copse_status report_timeout(const struct copse_cuda *cuda, struct copse_err *err) {
   const struct copse_control *control = cuda->control;
   const struct copse_cuda_plan *prepared = copse_cuda_plan_number(cuda, control->plan);
@@ -363,7 +363,7 @@ copse_status copse_cuda_check_left(const struct copse_cuda *cuda, struct copse_e
   }
 }
 
-/* Also asks CUDA. */
+/* Polls, and also asks CUDA. */
 static copse_status poll_devices(void *backend, struct copse_err *err) {
   struct copse_cuda *cuda = (struct copse_cuda *)backend;
   COPSE_DO(copse_cuda_check_left(cuda, err));

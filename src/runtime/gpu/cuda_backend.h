@@ -196,17 +196,17 @@ const struct copse_cuda_plan *copse_cuda_plan_number(const struct copse_cuda *cu
  * may not. Remembers the last output's memory and doesn't look at it again. */
 copse_status copse_cuda_check_reach(struct copse_cuda *cuda, uint32_t local_rank,
                                     const void *output, struct copse_err *err);
-/* A function of the CUDA driver. COPSE_UNSUPPORTED where it has none of this name. */
+/* Finds a function of the CUDA driver. COPSE_UNSUPPORTED where it has none of this name. */
 copse_status copse_cuda_find_driver(const char *name, void **function, struct copse_err *err);
 
 /* ---- prepare.cu ------------------------------------------------------------------------- */
 
 copse_status copse_cuda_prepare(void *backend, const struct copse_plan *const *plans, size_t n,
                                 void **prepared, struct copse_err *err);
-/* Bytes that all plans' slots of a rank may take. More ranks have more regions each. */
+/* Returns the bytes that all plans' slots of a rank may take. More ranks have more regions each. */
 uint64_t copse_cuda_slots_limit(uint32_t n_ranks);
-/* How many blocks of n_threads threads fit on a device at once, for the kernel that takes most of
- * those that reduce, or don't. */
+/* Counts how many blocks of n_threads threads fit on a device at once, for the kernel that takes
+ * most of those that reduce, or don't. */
 copse_status copse_cuda_room(bool reduces, const struct copse_cuda_device *device,
                              uint32_t n_threads, uint32_t *room, struct copse_err *err);
 void copse_cuda_plan_free(struct copse_cuda *cuda, struct copse_cuda_plan *plan);
@@ -224,13 +224,13 @@ extern uint64_t copse_cuda_staging_bytes;
 
 copse_status copse_cuda_launch(void *backend, const struct copse_round *rounds, uint32_t n,
                                uint32_t *n_taken, struct copse_err *err);
-/* The order of a stream with the communicator's launches, for work of others on the same ranks
+/* Orders a stream with the communicator's launches, for work of others on the same ranks
  * (backend.h). */
 copse_status copse_cuda_follow(void *backend, uint32_t local_rank, copse_stream stream,
                                struct copse_err *err);
 copse_status copse_cuda_lead(void *backend, uint32_t local_rank, copse_stream stream,
                              struct copse_err *err);
-/* A stream of the backend's that is not `beside` and can follow it, also into a capture. */
+/* Returns a stream of the backend's that is not `beside` and can follow it, also into a capture. */
 copse_status copse_cuda_own_stream(struct copse_cuda_device *device, cudaStream_t beside,
                                    cudaStream_t *stream, struct copse_err *err);
 /* Enqueues the kernel of a device for one call. */
@@ -241,7 +241,7 @@ copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
 
 /* ---- share.cu --------------------------------------------------------------------------- */
 
-/* An all_gather of the bootstrap, with its error as text. */
+/* Calls all_gather of the bootstrap, with its error as text. */
 copse_status copse_cuda_gather(const struct copse_cuda *cuda, const void *mine, void *all,
                                size_t bytes, struct copse_err *err);
 /* What a process sends the others before they go on together. */
@@ -252,11 +252,11 @@ struct copse_cuda_ballot {
   uint64_t left_out[16]; /* plans that don't fit here: bit i % 64 of word i / 64 */
 };
 enum { COPSE_CUDA_MOST_VOTES = 16 * 64 };
-/* The vote's status, or the first other process's that isn't COPSE_OK, so that all go on or none
- * does; left_out gets everybody's. Collective across processes. Without others: its own. */
+/* Returns the vote's status, or the first other process's that isn't COPSE_OK, so that all go on or
+ * none does; left_out gets everybody's. Collective across processes. Without others: its own. */
 copse_status copse_cuda_vote(struct copse_cuda *cuda, struct copse_cuda_ballot *mine,
                              struct copse_err *err);
-/* The same for a status alone. */
+/* Does the same for a status alone. */
 copse_status copse_cuda_agree(struct copse_cuda *cuda, copse_status mine, struct copse_err *err);
 /* Maps every rank's part of n areas, at most three, into this process; at[] of its own rank is
  * there. `mine`: whether they are; what fails at one rank fails at all. Collective across
@@ -265,11 +265,11 @@ copse_status copse_cuda_share(struct copse_cuda *cuda, struct copse_cuda_area *c
                               uint32_t n, copse_status mine, struct copse_err *err);
 /* Closes and clears all ranks' mappings. */
 void copse_cuda_unshare(struct copse_cuda *cuda, struct copse_cuda_area *area);
-/* Memory of the local ranks on the host, zeroed, that all devices reach: shared memory of a name
- * where there are several processes. */
+/* Makes memory of the local ranks on the host, zeroed, that all devices reach: shared memory of a
+ * name where there are several processes. */
 copse_status copse_cuda_host_area(struct copse_cuda *cuda, struct copse_cuda_area *area,
                                   struct copse_err *err);
-/* When all have opened it, or nobody will. */
+/* Removes the name when all have opened it, or nobody will. */
 void copse_cuda_host_settle(struct copse_cuda_area *area);
 void copse_cuda_host_free(struct copse_cuda *cuda, struct copse_cuda_area *area);
 /* Whether the local ranks' GPUs are at a switch that adds and copies; COPSE_UNSUPPORTED says why
@@ -302,9 +302,9 @@ copse_status copse_cuda_remove_buffer(void *backend, uint32_t local_rank, void *
 /* How long a process waits for its peers when it leaves, and how long processes that come from one
  * all_gather may take to send each other descriptors. Tests change it. */
 extern double copse_cuda_leave_seconds, copse_cuda_swap_seconds;
-/* The barrier at which the processes of a host will leave each other. Each rank offers the name of
- * one, "" where it has none; the host's first is used, if all ranks of all hosts have theirs: the
- * next vote decides. */
+/* Offers the name of a barrier at which the processes of a host will leave each other, "" where
+ * this rank has none; the host's first is used, if all ranks of all hosts have theirs: the next
+ * vote decides. */
 void copse_cuda_leave_offer(struct copse_cuda *cuda, char name[COPSE_PEER_BARRIER_NAME]);
 void copse_cuda_leave_choose(struct copse_cuda *cuda, const char *name);
 /* Leaves, each process by itself. No memory that is shared by IPC may be used after it. */
@@ -337,7 +337,7 @@ copse_status copse_internode_find_stream(struct copse_cuda *cuda, cudaStream_t *
 copse_status copse_internode_launch(struct copse_cuda *cuda, struct copse_cuda_plan *plan,
                                     cudaStream_t stream, struct copse_launch_args *args,
                                     struct copse_err *err);
-/* The error behind COPSE_LEAVE_MESSAGES. */
+/* Returns the error behind COPSE_LEAVE_MESSAGES. */
 copse_status copse_internode_report(const struct copse_cuda *cuda, struct copse_err *err);
 
 /* Makes a bootstrap over a job's ncclComm_t, which must outlive it. Uses the NCCL that the process

@@ -23,5 +23,5 @@ struct copse_gpu_support {
   copse_status (*copy)(int device, void *to, const void *from, size_t bytes, struct copse_err *err);
 };
 
-/* NULL in a build without CUDA. */
+/* Returns the GPU parts; NULL in a build without CUDA. */
 const struct copse_gpu_support *copse_gpu(void);

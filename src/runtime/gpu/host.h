@@ -14,8 +14,8 @@ extern "C" {
 #include "base/memory.h"
 }
 
-/* COPSE_DEVICE (COPSE_NOMEM where no memory is left) with the call's name and what CUDA says. Also
- * clears CUDA's last error. */
+/* Returns COPSE_DEVICE (COPSE_NOMEM where no memory is left) with the call's name and what CUDA
+ * says. Also clears CUDA's last error. */
 static inline copse_status copse_cuda_check(cudaError_t error, const char *call,
                                             struct copse_err *err) {
   if (error == cudaSuccess) return COPSE_OK;
@@ -77,7 +77,8 @@ struct copse_capture {
   unsigned long long id;
 };
 
-/* None where the stream can't be queried because others are captured: then it isn't itself. */
+/* Returns a stream's capture. None where the stream can't be queried because others are captured:
+ * then it isn't itself. */
 static inline struct copse_capture copse_capture_of(cudaStream_t stream) {
   struct copse_capture it = {cudaStreamCaptureStatusNone, 0};
   if (cudaStreamGetCaptureInfo(stream, &it.status, &it.id) == cudaSuccess) return it;
@@ -90,8 +91,8 @@ static inline struct copse_capture copse_capture_of(cudaStream_t stream) {
  * else on the GPU. */
 copse_status copse_cuda_upload(void *to, const void *from, size_t bytes, struct copse_err *err);
 
-/* Zeroed memory of a device, and its end (takes NULL). backend.cu. Also while streams are captured.
- */
+/* Allocates zeroed memory of a device (backend.cu); copse_cuda_release frees it and takes NULL.
+ * Also while streams are captured. */
 copse_status copse_cuda_allocate(int device, size_t bytes, void **out, struct copse_err *err);
 void copse_cuda_release(int device, void *memory);
 

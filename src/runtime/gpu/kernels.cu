@@ -136,7 +136,7 @@ __device__ static inline void thread_enter(const struct copse_call_args &args,
   if (plan.words && threadIdx.x == 0 && copse_word_load(&plan.control->leave)) self->left = true;
 }
 
-/* Called by all threads of the block; false where the block must leave. */
+/* Meets the block's other threads: all call it; false where the block must leave. */
 __device__ static inline bool meet(struct thread_state *self) {
   self->wrote = false;
   return __syncthreads_or(self->left) == 0;
@@ -144,8 +144,8 @@ __device__ static inline bool meet(struct thread_state *self) {
 
 /* ---- loading ------------------------------------------------------------------------------ */
 
-/* How many SIGNALs in a row, or WAITs, are done at once, a lane each. Their channels ascend or
- * descend strictly, so that no two lanes use the same counter. */
+/* Counts how many SIGNALs in a row, or WAITs, are done at once, a lane each. Their channels ascend
+ * or descend strictly, so that no two lanes use the same counter. */
 __device__ static inline uint32_t run_length(const struct block_state *block, uint32_t i,
                                              uint32_t end) {
   const struct copse_plan_op *op = &block->ops[i].op;
@@ -160,7 +160,8 @@ __device__ static inline uint32_t run_length(const struct block_state *block, ui
   return n;
 }
 
-/* The counter of a channel. Found once, since it takes two loads that depend on each other. */
+/* Returns the counter of a channel. Found once, since it takes two loads that depend on each
+ * other. */
 __device__ static inline uint64_t *counter_of(const struct copse_device_plan &plan,
                                               uint32_t channel) {
   const struct copse_channel_place place = plan.channels[channel];
@@ -217,7 +218,8 @@ __device__ static inline struct loaded_op op_at(const struct copse_device_plan &
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* Called by one thread. After a timeout it neither waits nor signals any more. */
+/* Waits for a signal; called by one thread. After a timeout it neither waits nor signals any
+ * more. */
 __device__ static inline void wait_for(const struct copse_device_plan &plan,
                                        struct thread_state *self, uint32_t channel,
                                        uint64_t *signal, uint32_t op, uint32_t c) {
@@ -271,7 +273,7 @@ __device__ static inline bool do_syncs(const struct copse_call_args &args,
   return true;
 }
 
-/* A MOVE with the places of its operands, or NULL where the block must leave. */
+/* Returns a MOVE with the places of its operands, or NULL where the block must leave. */
 __device__ static inline const struct copse_move *move_of(struct thread_state *self,
                                                           const struct copse_plan_op &op,
                                                           struct copse_span chunk, uint32_t i,
@@ -302,7 +304,7 @@ __device__ static inline const struct copse_move *move_of(struct thread_state *s
   return meet(self) ? &move->it : NULL;
 }
 
-/* Has the switch do a MOVE whose sources and destinations are both slots of all ranks. False where
+/* Lets the switch do a MOVE whose sources and destinations are both slots of all ranks. False where
  * it can't: then the block reads and writes every rank's slot itself. */
 template <typename MOVER>
 __device__ static inline bool moved_by_switch(const struct copse_device_plan &plan,

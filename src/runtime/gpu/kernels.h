@@ -22,8 +22,8 @@
 
 typedef void (*copse_kernel)(const struct copse_kernel_args args);
 
-/* The kernel for an element type of a collective that reduces, or doesn't. One that reduces also
- * runs calls that don't, of any type. */
+/* Returns the kernel for an element type of a collective that reduces, or doesn't. One that reduces
+ * also runs calls that don't, of any type. */
 copse_kernel copse_kernel_of(copse_type type, bool reduces);
 
 /* Whether a switch that adds and copies has the reduction. */
@@ -41,5 +41,5 @@ copse_unpack_kernel_type copse_unpack_kernel(void);
 typedef void (*copse_mark_kernel_type)(uint64_t *underway, uint64_t value);
 copse_mark_kernel_type copse_mark_kernel(void);
 
-/* Bytes of dynamic shared memory of each block. */
+/* Returns the bytes of dynamic shared memory of each block. */
 size_t copse_kernel_shared_bytes(void);

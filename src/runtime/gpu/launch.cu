@@ -48,8 +48,8 @@ uint64_t copse_cuda_staging_bytes = (uint64_t)96 << 20;
 
 /* ---- streams --------------------------------------------------------------------------- */
 
-/* A number that no other stream has or had, since a handle may be used again when its stream is
- * gone. A stream that is being captured can't be, and must not be queried. */
+/* Finds a number that no other stream has or had, since a handle may be used again when its stream
+ * is gone. A stream that is being captured can't be, and must not be queried. */
 static copse_status identity_of(cudaStream_t stream, unsigned long long capture,
                                 unsigned long long *id, struct copse_err *err) {
   *id = (unsigned long long)(uintptr_t)stream;
@@ -57,7 +57,7 @@ static copse_status identity_of(cudaStream_t stream, unsigned long long capture,
   return COPSE_OK;
 }
 
-/* The first launch in a capture: the graph will wait for what was launched before it. */
+/* Enters a capture by its first launch: the graph will wait for what was launched before it. */
 static copse_status enter_capture(const struct copse_cuda *cuda, struct copse_cuda_device *device,
                                   cudaStream_t stream, struct copse_captured_launch *it,
                                   unsigned long long capture, struct copse_err *err) {
@@ -189,7 +189,7 @@ static cudaStream_t stream_of_device(const struct copse_cuda *cuda, uint32_t d,
 
 /* ---- outputs that peers write ---------------------------------------------------------------- */
 
-/* The registered buffer that holds the output, or NULL. */
+/* Returns the registered buffer that holds the output, or NULL. */
 static const struct copse_cuda_buffer *registered(const struct copse_cuda *cuda, const void *output,
                                                   uint64_t bytes) {
   const unsigned char *at = (const unsigned char *)output;
@@ -361,8 +361,9 @@ copse_status copse_cuda_launch_kernel(const struct copse_cuda *cuda,
   return launch_packed(cuda, d, stream, &it, err);
 }
 
-/* The counts of pairs as the host can read them, or NULL: the caller's own host copy, or the counts
- * themselves where they are in page-locked memory. With them messages are no larger than needed. */
+/* Finds the counts of pairs as the host can read them, or NULL: the caller's own host copy, or the
+ * counts themselves where they are in page-locked memory. With them messages are no larger than
+ * needed. */
 static copse_status find_counts(const struct copse_cuda_plan *p, const struct copse_call *call,
                                 const uint64_t **counts, struct copse_err *err) {
   struct cudaPointerAttributes it;
@@ -375,7 +376,8 @@ static copse_status find_counts(const struct copse_cuda_plan *p, const struct co
   return COPSE_OK;
 }
 
-/* Elements of the longest block. All ranks have the same counts, so all find the same. */
+/* Returns the elements of the longest block. All ranks have the same counts, so all find the
+ * same. */
 static uint64_t longest(const uint64_t *counts, uint32_t n_ranks, uint64_t count) {
   uint64_t most = 0;
   for (uint64_t i = 0; i < (uint64_t)n_ranks * n_ranks; i++)
@@ -479,9 +481,9 @@ static copse_status launch_steps(struct copse_cuda *cuda, struct step *steps, ui
   return COPSE_OK;
 }
 
-/* Elements of a block that are staged at a time: all, or equal parts in whole lines of memory. What
- * a third of the staging takes isn't worth a second launch (12 us of copies against about as much).
- */
+/* Chooses how many elements of a block are staged at a time: all, or equal parts in whole lines of
+ * memory. What a third of the staging takes isn't worth a second launch (12 us of copies against
+ * about as much). */
 static uint64_t part_elements(const struct copse_cuda_plan *p, uint64_t count,
                               uint64_t element_bytes) {
   const uint64_t n = p->plan->header.output_blocks, most = half_bytes() / n;
@@ -517,8 +519,8 @@ static void tell_no_switch(const struct copse_cuda *cuda, struct copse_cuda_plan
               copse_type_name(call->type));
 }
 
-/* What a round needs, before anything starts. *most: elements of a block that are launched at a
- * time; *staged_to: see struct copse_cuda. */
+/* Finds what a round needs, before anything starts. *most: elements of a block that are launched at
+ * a time; *staged_to: see struct copse_cuda. */
 static copse_status examine(struct copse_cuda *cuda, const struct copse_round *round,
                             struct step *it, uint64_t *most, uint64_t *staged_to,
                             struct copse_err *err) {

@@ -150,7 +150,7 @@ copse_status copse_peer_socket_new(struct copse_peer_address *address, int *out,
   return status;
 }
 
-/* *sent: false where the receiver has no room now. */
+/* Sends files; *sent: false where the receiver has no room now. */
 static copse_status send_files(int socket, const struct copse_peer_address *to, uint32_t rank,
                                uint32_t own, const int mine[COPSE_PEER_FILES], bool *sent,
                                struct copse_err *err) {

@@ -19,12 +19,13 @@ struct copse_peer_barrier;
 
 #define COPSE_PEER_BARRIER_NAME 56 /* bytes of a name with its terminator */
 
-/* A new, empty file in shared memory, and its name. COPSE_IO. */
+/* Makes a new, empty file in shared memory, and its name. COPSE_IO. */
 copse_status copse_peer_shared_new(char name[COPSE_PEER_BARRIER_NAME], int *file,
                                    struct copse_err *err);
 
-/* One process creates the barrier and sends the others its name; they open it. COPSE_IO where there
- * is no shared memory, where it is another container's, or where it takes no locks; COPSE_NOMEM. */
+/* Creates the barrier in one process, which sends the others its name; they open it. COPSE_IO where
+ * there is no shared memory, where it is another container's, or where it takes no locks;
+ * COPSE_NOMEM. */
 copse_status copse_peer_barrier_new(char name[COPSE_PEER_BARRIER_NAME],
                                     struct copse_peer_barrier **out, struct copse_err *err);
 copse_status copse_peer_barrier_open(const char *name, struct copse_peer_barrier **out,
@@ -32,7 +33,8 @@ copse_status copse_peer_barrier_open(const char *name, struct copse_peer_barrier
 /* Removes the name. Called by the creator when nobody will open it any more. */
 void copse_peer_barrier_unlink(const char *name);
 
-/* After all have opened it. Whoever sees this process arrived also sees what it did before. */
+/* Arrives, after all have opened it. Whoever sees this process arrived also sees what it did
+ * before. */
 void copse_peer_barrier_arrive(struct copse_peer_barrier *barrier);
 /* Whether all others have arrived or are gone. */
 bool copse_peer_barrier_all_arrived(const struct copse_peer_barrier *barrier);

@@ -174,8 +174,8 @@ static void find_segments(const struct copse_cuda *cuda, const struct copse_cuda
   }
 }
 
-/* The operands as the devices are to see them: of slots and packets that somebody who names them
- * doesn't reach, the mirror. */
+/* Converts operands to those that the devices are to see: of slots and packets that somebody who
+ * names them doesn't reach, the mirror. */
 static copse_status mirror_operands(const struct copse_cuda *cuda, const struct copse_plan *plan,
                                     struct copse_arena *scratch, struct parts *parts,
                                     struct copse_err *err) {
@@ -276,7 +276,7 @@ static copse_status make_device(struct copse_cuda *cuda, struct copse_cuda_plan 
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* The same layout for every rank, so that processes need not exchange theirs. */
+/* Lays out the same segment for every rank, so that processes need not exchange theirs. */
 static void lay_out_segment(struct copse_cuda_plan *p) {
   const struct copse_plan *plan = p->plan;
   struct copse_segment_layout *s = &p->segment;
@@ -290,7 +290,7 @@ static void lay_out_segment(struct copse_cuda_plan *p) {
   if (p->split) s->words_bytes = aligned(plan->header.n_ranks * sizeof(uint32_t));
 }
 
-/* Zeroed memory of a local rank, on its device. */
+/* Allocates zeroed memory of a local rank, on its device. */
 static copse_status allocate(struct copse_cuda *cuda, uint32_t rank, uint64_t bytes,
                              unsigned char **out, struct copse_err *err) {
   const uint32_t device = cuda->device_of[rank - cuda->first_local];
@@ -366,7 +366,7 @@ struct batch {
   bool shared;          /* other processes may have opened this one's areas */
 };
 
-/* The switch's group is all ranks, or the plan can't run. */
+/* Checks that the switch's group is all ranks, or else the plan can't run. */
 static copse_status check_groups(struct copse_cuda *cuda, const struct copse_plan *plan,
                                  struct copse_err *err) {
   for (uint32_t i = 0; i < plan->header.n_ops; i++) {
@@ -447,8 +447,8 @@ static void need(struct batch *batch, struct copse_cuda_area *area, uint64_t byt
   batch->areas[batch->n_areas++] = area;
 }
 
-/* What the new plans need: an arena of their segments, with slots before them where those that
- * there are don't suffice, and staging. */
+/* Computes what the new plans need: an arena of their segments, with slots before them where those
+ * that there are don't suffice, and staging. */
 static void size_areas(struct batch *batch) {
   const struct copse_cuda *cuda = batch->cuda;
   uint64_t slots = 0, segments = 0;
@@ -516,7 +516,7 @@ static copse_status make_devices(struct batch *batch, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* What the plans need of memory, in one step of all ranks: all have it or none does. */
+/* Makes what the plans need of memory, in one step of all ranks: all have it or none does. */
 static copse_status make_memory(struct batch *batch, struct copse_err *err) {
   struct copse_cuda *cuda = batch->cuda;
   size_areas(batch);
@@ -533,7 +533,8 @@ static copse_status make_memory(struct batch *batch, struct copse_err *err) {
   return copse_cuda_agree(cuda, mine, err);
 }
 
-/* Peers close what they opened before its owner frees it; all have failed, so all come. */
+/* Frees the memory after a failure. Peers close what they opened before its owner frees it; all
+ * have failed, so all come. */
 static void undo_memory(struct batch *batch) {
   struct copse_cuda *cuda = batch->cuda;
   for (uint32_t a = 0; a < batch->n_areas; a++) copse_cuda_unshare(cuda, batch->areas[a]);

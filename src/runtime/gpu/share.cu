@@ -33,7 +33,7 @@ copse_status copse_cuda_gather(const struct copse_cuda *cuda, const void *mine, 
   return status == COPSE_OK ? status : copse_fail(err, status, "the bootstrap's all_gather failed");
 }
 
-/* Every rank has decided alike: the name serves nobody any more. */
+/* Removes the barrier's name when every rank has decided alike: it serves nobody any more. */
 static void settle_barrier(struct copse_cuda *cuda, bool all_have) {
   if (cuda->barrier_name[0]) copse_peer_barrier_unlink(cuda->barrier_name);
   cuda->barrier_name[0] = '\0';
@@ -101,8 +101,9 @@ static copse_status map_host(struct copse_cuda_area *area, uint32_t rank, int fi
   return COPSE_OK;
 }
 
-/* Room in /dev/shm: a page that it has none for would end the process where it is touched. In
- * steps, since a signal (a profiler's timer) undoes a request that it interrupts. 0 or an errno. */
+/* Takes room in /dev/shm: a page that it has none for would end the process where it is touched. In
+ * steps, since a signal (a profiler's timer) undoes a request that it interrupts. Returns 0 or an
+ * errno. */
 static int take_room(int file, uint64_t bytes) {
   const uint64_t step = (uint64_t)1 << 20;
   int error = 0;
@@ -195,7 +196,7 @@ struct access_of {
 };
 enum { MULTICAST_SUPPORTED = 132, FILE_DESCRIPTORS = 1 };
 
-/* A call of the driver by name. Its result is a CUresult. */
+/* Calls a function of the driver by name. Its result is a CUresult. */
 template <typename... A>
 static copse_status driver(const char *name, struct copse_err *err, A... arguments) {
   void *function = NULL;
@@ -264,8 +265,8 @@ copse_status copse_cuda_group_check(struct copse_cuda *cuda, struct copse_err *e
                     why.text);
 }
 
-/* Maps a part, or the whole group, for all devices. *at is set as soon as there is a range to free.
- */
+/* Maps a part, or the whole group, for all devices. *at is set as soon as there is a range to
+ * free. */
 static copse_status map_part(const struct copse_cuda *cuda, uint64_t handle, uint64_t bytes,
                              unsigned char **at, struct copse_err *err) {
   struct access_of access[COPSE_CUDA_MAX_DEVICES];
@@ -392,7 +393,7 @@ static copse_status open_group(struct copse_cuda *cuda, struct copse_cuda_area *
   return status;
 }
 
-/* What this process has of others. */
+/* Closes what this process has of others. */
 static void close_group(struct copse_cuda *cuda, struct copse_cuda_area *area) {
   if (!cuda->many_processes) return;
   copse_beside_captures permitted;
@@ -426,7 +427,7 @@ static void refuse(struct offer *offer, copse_status status, const char *why) {
   snprintf(offer->why, sizeof offer->why, "%.99s", why);
 }
 
-/* Every rank sees whether all could offer, so that all fail or none does. */
+/* Checks whether all could offer, which every rank sees alike, so that all fail or none does. */
 static copse_status check_offers(const struct copse_cuda *cuda, const struct offer *all,
                                  const struct offer *mine, uint32_t n, struct copse_err *err) {
   for (uint32_t i = 0; i < cuda->n_ranks * n; i++)
@@ -491,7 +492,7 @@ static copse_status open_all(struct copse_cuda *cuda, const struct offer *all,
   return COPSE_OK;
 }
 
-/* At most one of the areas is grouped. */
+/* Shares areas, at most one of which is grouped. */
 static copse_status share(struct copse_cuda *cuda, struct offer *mine,
                           struct copse_cuda_area *const *areas, uint32_t n, struct copse_err *err) {
   /* on the stack: failing here would leave others waiting */
@@ -538,7 +539,8 @@ void copse_cuda_unshare(struct copse_cuda *cuda, struct copse_cuda_area *area) {
  * Between processes nobody can be asked: a process need not see the others' GPUs. So each rank
  * tries to open a few bytes of every other one's. */
 
-/* *opened: whether there is access. Other errors than its lack are errors. */
+/* Tries to open a peer's memory; *opened: whether there is access. Other errors than its lack are
+ * errors. */
 static copse_status try_peer(const struct copse_cuda_probe *peer, bool *opened,
                              struct copse_err *err) {
   void *at = NULL;
@@ -729,8 +731,7 @@ void copse_cuda_leave_sweep(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Takes all shared memory. Where there is no memory for the list it is never freed.
- */
+/* Takes all shared memory. Where there is no memory for the list it is never freed. */
 static void keep(struct copse_cuda *cuda) {
   uint32_t most = 0;
   for (const struct copse_cuda_area *a = cuda->areas; a; a = a->next) most++;

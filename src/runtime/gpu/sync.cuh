@@ -51,7 +51,8 @@ struct copse_packets {
 
 #include <cuda/atomic>
 
-/* system: some reader is on another GPU or in another process, so the scope is the system. */
+/* Stores a signal; system: some reader is on another GPU or in another process, so the scope is the
+ * system. */
 __device__ static inline void copse_signal_store(uint64_t *signal, uint64_t value, bool system) {
   if (system)
     cuda::atomic_ref<uint64_t, cuda::thread_scope_system>(*signal).store(
@@ -69,7 +70,7 @@ __device__ static inline uint64_t copse_signal_load(uint64_t *signal, bool syste
       cuda::memory_order_acquire);
 }
 
-/* A look that orders nothing, so that it leaves the multiprocessor's L1 cache alone: one
+/* Looks without ordering anything, so that it leaves the multiprocessor's L1 cache alone: one
  * copse_signal_load must follow that sees the value too. */
 __device__ static inline uint64_t copse_signal_look(uint64_t *signal, bool system) {
   if (system)
@@ -96,12 +97,13 @@ __device__ static inline struct copse_packets copse_packets_load(uint64_t *packe
   return pair;
 }
 
-/* Between accesses to the same memory by a rank's own address and by a group's. */
+/* Orders accesses to the same memory by a rank's own address and by a group's. */
 __device__ static inline void copse_group_fence(void) {
   asm volatile("fence.proxy.alias;" ::: "memory");
 }
 
-/* Of what this thread has read and written before with what it does after, for all observers. */
+/* Orders what this thread has read and written before with what it does after, for all
+ * observers. */
 __device__ static inline void copse_full_fence(void) {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
@@ -116,7 +118,7 @@ __device__ static inline uint32_t copse_met_load(uint32_t *met) {
       cuda::memory_order_acquire);
 }
 
-/* Words that the host and the GPU share. */
+/* Loads a word that the host and the GPU share. */
 __device__ static inline uint32_t copse_word_load(uint32_t *word) {
   return cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*word).load(
       cuda::memory_order_relaxed);
@@ -134,14 +136,14 @@ __device__ static inline void copse_word_release(uint32_t *word, uint32_t value)
                                                                      cuda::memory_order_release);
 }
 
-/* Nanoseconds since a fixed moment; coarse. */
+/* Returns nanoseconds since a fixed moment; coarse. */
 __device__ static inline uint64_t copse_device_clock(void) {
   uint64_t ns;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
   return ns;
 }
 
-/* Between two polls. Nothing: a GPU runs its other warps meanwhile. */
+/* Pauses between two polls. Nothing: a GPU runs its other warps meanwhile. */
 __device__ static inline void copse_pause(void) {}
 
 /* Declares a pointer to the block's dynamic shared memory. */
@@ -202,11 +204,11 @@ static inline uint64_t copse_device_clock(void) {
 /* ---- blocks of a launch meet ------------------------------------------------------------------
  */
 
-/* The first n blocks of the grid, all threads of each, wait for each other: what each has done for
- * a call is over, for all observers, before any of them goes on. n may differ from time to time: a
- * meeting adds 2^31 in all, so the highest bit turns when the last block has come. Each of these
- * blocks must come, and does, since whatever it waits for ends with the time limit; and all must be
- * resident. */
+/* Meets: the first n blocks of the grid, all threads of each, wait for each other: what each has
+ * done for a call is over, for all observers, before any of them goes on. n may differ from time to
+ * time: a meeting adds 2^31 in all, so the highest bit turns when the last block has come. Each of
+ * these blocks must come, and does, since whatever it waits for ends with the time limit; and all
+ * must be resident. */
 __device__ static inline void copse_blocks_meet(uint32_t *met, uint32_t n) {
   const uint32_t last = 1u << 31;
   copse_full_fence();
@@ -247,8 +249,9 @@ struct copse_wait {
 #define COPSE_CONTROL_POLLS 64u
 #endif
 
-/* Called after a poll in vain. False where the kernel must leave: the host has set `leave`, or this
- * wait has passed the limit. The first thread that passes it writes the report. */
+/* Whether to go on waiting after a poll in vain. False where the kernel must leave: the host has
+ * set `leave`, or this wait has passed the limit. The first thread that passes it writes the
+ * report. */
 __device__ static inline bool copse_keep_waiting(const struct copse_timeout *timeout,
                                                  struct copse_wait *wait) {
   copse_pause();

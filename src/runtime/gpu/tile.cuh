@@ -142,8 +142,8 @@ __device__ static inline bool copse_is_aligned(const unsigned char *at) {
   return (uint32_t)(uintptr_t)at % COPSE_VECTOR_BYTES == 0;
 }
 
-/* Vectors that are not 16 plain bytes: misaligned, cut off, or packets. These are functions that
- * are never inlined, since in every loop they would make the kernels several times as large. */
+/* Loads a vector that is not 16 plain bytes: misaligned, cut off, or packets. Such functions are
+ * never inlined, since in every loop they would make the kernels several times as large. */
 __device__ static COPSE_NOINLINE copse_vector copse_vector_load_uneven(const unsigned char *at) {
   uint32_t low = (uint32_t)(uintptr_t)at;
   if (low % 8 == 0) return copse_vector_gather<uint64_t>(at);
@@ -269,7 +269,7 @@ __device__ static inline void copse_vectors_write(const struct copse_place *plac
 
 /* ---- tiles with packets ------------------------------------------------------------------- */
 
-/* The four packets that hold a vector's four words. */
+/* Returns the four packets that hold a vector's four words. */
 __device__ static inline uint64_t *copse_packets_of(const struct copse_place *place,
                                                     uint64_t vector) {
   return reinterpret_cast<uint64_t *>(place->at) + 4 * vector;

@@ -121,7 +121,7 @@ static double limit_of(const struct copse_cuda *cuda, uint32_t leave) {
   return limit < STATUS_WORD_SECONDS ? limit : STATUS_WORD_SECONDS;
 }
 
-/* NCCL's own error; 0 where there is none, or while some thread is in a call of NCCL. */
+/* Returns NCCL's own error; 0 where there is none, or while some thread is in a call of NCCL. */
 static int failure_of(struct copse_cuda *cuda) {
   const struct copse_nccl_links *nccl = &cuda->internode->links;
   struct copse_watch *watch = cuda->internode->watch;
@@ -147,7 +147,7 @@ static void give_up(struct copse_cuda *cuda, const struct snapshot *seen, int fa
   __atomic_store_n(&watch->is_over, true, __ATOMIC_RELEASE);
 }
 
-/* One poll. False when there is nothing left to watch. */
+/* Polls once. False when there is nothing left to watch. */
 static bool watch_on(struct copse_cuda *cuda, struct snapshot *seen) {
   struct snapshot now = take_snapshot(cuda);
   if (now.underway != seen->underway || now.moved != seen->moved ||
@@ -192,7 +192,8 @@ static copse_status start(struct copse_cuda *cuda, struct copse_err *err) {
   return watch->started ? COPSE_OK : copse_fail_nomem(err);
 }
 
-/* orderly: all ranks do the same, so the communicator is destroyed and not aborted. */
+/* Closes the links; orderly: all ranks do the same, so the communicator is destroyed and not
+ * aborted. */
 static void close_all(struct copse_cuda *cuda, bool orderly) {
   struct copse_nccl_links *nccl = &cuda->internode->links;
   struct copse_watch *watch = cuda->internode->watch;
@@ -229,12 +230,12 @@ copse_status copse_watch_open(struct copse_cuda *cuda, copse_status mine, struct
   return status;
 }
 
-/* Where some ranks may be gone the communicator is aborted, which waits for none of them. */
+/* Aborts the communicator where some ranks may be gone, which waits for none of them. */
 void copse_watch_close(struct copse_cuda *cuda) { close_all(cuda, !copse_cuda_is_broken(cuda)); }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* copse_watch_begin and end_calls enclose calls of NCCL. Where the communicator was aborted begin
+/* Begins calls of NCCL, which it and end_calls enclose. Where the communicator was aborted begin
  * fails, and no end follows. */
 copse_status copse_watch_begin(struct copse_cuda *cuda, struct copse_err *err) {
   pthread_mutex_lock(&cuda->internode->watch->nccl);
@@ -268,7 +269,7 @@ static copse_status await(struct copse_cuda *cuda, struct copse_err *err) {
   return status;
 }
 
-/* After end_calls: waits for the end of what NCCL left in progress for the plan in the stream.
+/* Waits, after end_calls, for the end of what NCCL left in progress for the plan in the stream.
  * While the call is awaited the watch counts its time from the mark in the stream. In a capture no
  * mark runs, and where kernels are leaving the mark may be behind others in the stream: then
  * `awaited` stands in for it. */
@@ -295,7 +296,7 @@ static copse_status mark_call(struct copse_cuda *cuda, const struct copse_cuda_p
   return COPSE_OK;
 }
 
-/* "2, 5": the ranks of other hosts that send to this one in the plan. */
+/* Lists, as "2, 5", the ranks of other hosts that send to this one in the plan. */
 static void list_senders(const struct copse_cuda *cuda, const struct copse_cuda_plan *p, char *text,
                          size_t size) {
   const struct copse_rounds *rounds = p->rounds->rounds;
@@ -416,8 +417,8 @@ void copse_internode_plan_free(struct copse_cuda_plan *p) {
   copse_split_free(p->split);
 }
 
-/* The rounds of a split plan for so many chunks, cut at the first call. May be called while some
- * stream is captured. */
+/* Finds the rounds of a split plan for so many chunks, cut at the first call. May be called while
+ * some stream is captured. */
 static copse_status find_rounds(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                                 uint32_t n_chunks, const struct copse_cuda_rounds **out,
                                 struct copse_err *err) {
@@ -440,7 +441,8 @@ static copse_status find_rounds(struct copse_cuda *cuda, struct copse_cuda_plan 
   return COPSE_OK;
 }
 
-/* A plan that can't run shows it for one of these numbers of chunks, before it is used. */
+/* Tries these numbers of chunks: a plan that can't run shows it for one of them, before it is
+ * used. */
 copse_status copse_internode_try_rounds(struct copse_cuda *cuda, struct copse_cuda_plan *p,
                                         struct copse_err *err) {
   const uint32_t fifo = p->plan->header.fifo, chunks[] = {1, fifo + 1, 2 * fifo + 1};
@@ -486,8 +488,8 @@ static bool moves_slots(const struct copse_launch_args *args) {
   return args->pair_counts && !args->host_counts;
 }
 
-/* The bytes of a message at this process's rank, and where: the chunk as far as its block reaches,
- * or the whole slot that it is in. */
+/* Finds the bytes of a message at this process's rank, and where: the chunk as far as its block
+ * reaches, or the whole slot that it is in. */
 static uint64_t find_place(const struct transfer *t, const struct copse_message *message,
                            bool sends, unsigned char **at) {
   const struct copse_split *split = t->plan->split;
@@ -524,7 +526,8 @@ static copse_status move_message(const struct transfer *t, const struct copse_me
       nccl, nccl->recv(at, bytes, COPSE_NCCL_UINT8, peer, nccl->comm, t->stream), "ncclRecv", err);
 }
 
-/* *goes_on: NCCL enqueues them in a thread of its own, which must be awaited. */
+/* Moves messages in one group; *goes_on: NCCL enqueues them in a thread of its own, which must be
+ * awaited. */
 static copse_status move_group(const struct transfer *t, const struct copse_message *messages,
                                size_t n, bool *goes_on, struct copse_err *err) {
   const struct copse_nccl_links *nccl = &t->cuda->internode->links;
@@ -605,8 +608,8 @@ copse_status copse_internode_launch(struct copse_cuda *cuda, struct copse_cuda_p
 
 uint64_t copse_cuda_host = 0;
 
-/* A number for this host from its name and the boot id of its kernel: hosts may share a name, and
- * containers of one host a boot id. */
+/* Derives a number for this host from its name and the boot id of its kernel: hosts may share a
+ * name, and containers of one host a boot id. */
 static uint64_t number_of_host(void) {
   char text[256] = "";
   uint8_t digest[COPSE_SHA256_BYTES];

@@ -40,9 +40,9 @@ copse_status copse_nccl_check(const struct copse_nccl_links *links, int result, 
 
 static bool is_set(const uint32_t *leave) { return __atomic_load_n(leave, __ATOMIC_ACQUIRE) != 0; }
 
-/* The result of a call. A communicator that doesn't block (config.blocking, NCCL_COMM_BLOCKING)
- * first returns COPSE_NCCL_IN_PROGRESS. So does this where the call isn't over within the limit, or
- * *leave (unless NULL) is set before. */
+/* Returns the result of a call. A communicator that doesn't block (config.blocking,
+ * NCCL_COMM_BLOCKING) first returns COPSE_NCCL_IN_PROGRESS. So does this where the call isn't over
+ * within the limit, or *leave (unless NULL) is set before. */
 static int await(const struct copse_nccl_links *links, void *comm, int result, double limit_seconds,
                  const uint32_t *leave) {
   const double since = copse_clock_seconds();

@@ -103,7 +103,7 @@ static copse_status split_packets(const struct tables *t, const uint32_t *host_o
   return COPSE_OK;
 }
 
-/* The operand with packets read as slots where its region has become one of slots. */
+/* Returns the operand with packets read as slots where its region has become one of slots. */
 static struct copse_plan_operand split_operand(const struct tables *t,
                                                const struct copse_plan_operand *meant) {
   struct copse_plan_operand it = *meant;

@@ -26,9 +26,9 @@ struct copse_split {
  */
 #define COPSE_NO_INBOX UINT32_MAX
 
-/* host_of[r] is the number of rank r's host. The plan is borrowed. COPSE_UNSUPPORTED where a region
- * of packets is written both from its own host and from another; copse_prove_plan accepts no such
- * plan, since packets are sent once. O(operations + operands). */
+/* Splits a plan by hosts; host_of[r] is the number of rank r's host. The plan is borrowed.
+ * COPSE_UNSUPPORTED where a region of packets is written both from its own host and from another;
+ * copse_prove_plan accepts no such plan, since packets are sent once. O(operations + operands). */
 copse_status copse_split_new(const struct copse_plan *plan, const uint32_t *host_of,
                              struct copse_split **out, struct copse_err *err) COPSE_CHECKED;
 void copse_split_free(struct copse_split *split);
@@ -59,10 +59,10 @@ struct copse_rounds {
 #define COPSE_ALL_RANKS UINT32_MAX
 
 /*
- * The rounds of a launch of n_chunks chunks: cursors of the rank's workers and messages from and to
- * it, or those of COPSE_ALL_RANKS. COPSE_UNSUPPORTED where the plan deadlocks, or is too long to be
- * cut. O(operations * chunks + rounds * workers); rounds are about as many as the hosts that data
- * cross one after the other, and chunks / fifo.
+ * Makes the rounds of a launch of n_chunks chunks: cursors of the rank's workers and messages from
+ * and to it, or those of COPSE_ALL_RANKS. COPSE_UNSUPPORTED where the plan deadlocks, or is too
+ * long to be cut. O(operations * chunks + rounds * workers); rounds are about as many as the hosts
+ * that data cross one after the other, and chunks / fifo.
  */
 copse_status copse_rounds_new(const struct copse_split *split, uint32_t n_chunks, uint32_t rank,
                               struct copse_rounds **out, struct copse_err *err) COPSE_CHECKED;

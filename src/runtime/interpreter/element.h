@@ -38,12 +38,13 @@ COPSE_HD static inline float copse_float_from_bits(uint32_t bits) {
 /* ---- half (IEEE 754 binary16) and bfloat16 ------------------------------------------
  * All cases are computed and one is selected, so that loops over elements vectorise. */
 
-/* a where the condition holds, else b; by a mask, which compilers don't turn into a jump. */
+/* Returns a where the condition holds, else b; by a mask, which compilers don't turn into a
+ * jump. */
 COPSE_HD static inline uint32_t copse_select(int condition, uint32_t a, uint32_t b) {
   return b ^ ((a ^ b) & (0u - (uint32_t)condition));
 }
 
-/* Exact. A NaN keeps sign and payload and becomes quiet. */
+/* Converts exactly. A NaN keeps sign and payload and becomes quiet. */
 COPSE_HD static inline float copse_half_to_float(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
   uint32_t rest = h & 0x7fffu;
@@ -58,7 +59,7 @@ COPSE_HD static inline float copse_half_to_float(uint16_t h) {
   return copse_float_from_bits(sign | copse_select(rest >= 0x7c00u, special, bits));
 }
 
-/* To nearest even. */
+/* Rounds to nearest even. */
 COPSE_HD static inline uint16_t copse_half_from_float(float v) {
   uint32_t sign = copse_float_bits(v) >> 16 & 0x8000u;
   uint32_t rest = copse_float_bits(v) & 0x7fffffffu;
@@ -74,7 +75,7 @@ COPSE_HD static inline uint16_t copse_half_from_float(float v) {
   return (uint16_t)(sign | bits);
 }
 
-/* Exact: bfloat16 is the upper half of a float. */
+/* Converts exactly: bfloat16 is the upper half of a float. */
 COPSE_HD static inline float copse_bfloat16_to_float(uint16_t b) {
   return copse_float_from_bits((uint32_t)b << 16);
 }
@@ -90,7 +91,7 @@ COPSE_HD static inline uint16_t copse_bfloat16_from_float(float v) {
 
 /* ---- fp8: the OCP formats E4M3 (bias 7, up to 448) and E5M2 (bias 15, up to 57344) ---- */
 
-/* Exact. E4M3 has no infinity and one NaN a sign, all bits set. */
+/* Converts exactly. E4M3 has no infinity and one NaN a sign, all bits set. */
 COPSE_HD static inline float copse_float8_e4m3_to_float(uint8_t b) {
   uint32_t sign = (uint32_t)(b & 0x80u) << 24;
   uint32_t rest = b & 0x7fu;
@@ -100,12 +101,12 @@ COPSE_HD static inline float copse_float8_e4m3_to_float(uint8_t b) {
   return copse_float_from_bits(sign | copse_select(rest == 0x7fu, 0x7ff00000u, bits));
 }
 
-/* Exact: E5M2 is the upper half of a half. */
+/* Converts exactly: E5M2 is the upper half of a half. */
 COPSE_HD static inline float copse_float8_e5m2_to_float(uint8_t b) {
   return copse_half_to_float((uint16_t)(b << 8));
 }
 
-/* To nearest even as in copse_half_from_float; beyond `largest` to that. */
+/* Rounds to nearest even as copse_half_from_float; beyond `largest` to that. */
 COPSE_HD static inline uint8_t copse_float8_from_float(float v, uint32_t mantissa_bits,
                                                        uint32_t bias, uint32_t largest) {
   const uint32_t drop = 23u - mantissa_bits;

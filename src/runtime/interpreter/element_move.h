@@ -52,6 +52,6 @@ struct copse_move {
 #define COPSE_MOVE_INLINE static inline __attribute__((always_inline))
 #endif
 
-/* The move on a CPU. A kernel calls its type's copse_NAME_move(), which is false where a packet
- * didn't come within the time limit; then a part of the move was done. */
+/* Moves on a CPU. A kernel calls its type's copse_NAME_move(), which is false where a packet didn't
+ * come within the time limit; then a part of the move was done. */
 bool copse_move_run(const struct copse_move *move, uint32_t thread, uint32_t n_threads);

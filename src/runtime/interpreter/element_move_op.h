@@ -7,7 +7,7 @@
 #define COPSE_MOVE_VECTOR COPSE_JOIN4(copse_, COPSE_MOVE_NAME, _vector_, COPSE_MOVE_OP)
 #define COPSE_MOVE_PACKETS COPSE_JOIN4(copse_, COPSE_MOVE_NAME, _packets_, COPSE_MOVE_OP)
 
-/* One tile. All sources are read before any destination is written, so that they may be the
+/* Moves one tile. All sources are read before any destination is written, so that they may be the
  * same memory. */
 COPSE_MOVE_INLINE bool COPSE_MOVE_BLOCK(const struct copse_move *move, struct copse_tile tile) {
   COPSE_MOVE_A total[COPSE_TILE_LANES(COPSE_MOVE_T)];
@@ -38,7 +38,7 @@ COPSE_MOVE_INLINE bool COPSE_MOVE_BLOCK(const struct copse_move *move, struct co
 }
 
 #if defined(COPSE_TILE_SOURCES)
-/* One vector, where operands are packets: those of several sources are read at a time. */
+/* Moves one vector, where operands are packets: those of several sources are read at a time. */
 __device__ static __forceinline__ bool COPSE_MOVE_VECTOR(const struct copse_move *move,
                                                          const struct copse_tile &tile) {
   const uint32_t n = COPSE_VECTOR_LANES(COPSE_MOVE_T);
@@ -66,7 +66,7 @@ __device__ static __forceinline__ bool COPSE_MOVE_VECTOR(const struct copse_move
   return true;
 }
 
-/* A loop and a function of its own: calls within the other one would cost it registers. */
+/* Loops in a function of its own: calls within the other one would cost it registers. */
 __device__ static COPSE_NOINLINE bool COPSE_MOVE_PACKETS(const struct copse_move *move,
                                                          struct copse_tiles tiles) {
   struct copse_tile tile;

@@ -44,12 +44,13 @@ static inline bool copse_tiles_next(struct copse_tiles *tiles, struct copse_tile
   return tile->n > 0;
 }
 
-/* Packets start at multiples of their data within a move, so tiles do. */
+/* Returns the packets of a byte. Packets start at multiples of their data within a move, so tiles
+ * do. */
 static inline uint64_t *copse_packets_at(const struct copse_place *place, uint64_t byte) {
   return (uint64_t *)(void *)place->at + byte / COPSE_PACKET_DATA_BYTES;
 }
 
-/* The executor has seen that the packets are there: copse_packets_are_there. */
+/* Reads a tile; the executor has seen that the packets are there: copse_packets_are_there. */
 static inline bool copse_tile_read(const struct copse_move *move, const struct copse_place *place,
                                    struct copse_tile tile, void *part, uint32_t element_bytes) {
   (void)move;

@@ -18,7 +18,7 @@ static uint64_t rank_bits(uint64_t element_hash, uint32_t rank) {
   return copse_mix(element_hash + rank * 0xd1342543de82ef95u);
 }
 
-/* 0..n-1, from the upper bits. */
+/* Returns a number 0..n-1, from the upper bits. */
 static uint64_t below(uint64_t bits, uint64_t n) {
   return (uint64_t)((unsigned __int128)bits * n >> 64);
 }
@@ -208,7 +208,7 @@ void copse_data_input(const struct copse_data *data, uint32_t rank, uint64_t fir
 
 /* ---- the reductions ------------------------------------------------------------------- */
 
-/* Floats: in double, exact at every step. */
+/* Reduces floats in double, exact at every step. */
 static uint64_t reduced_float(const struct copse_data *data, const struct pattern *p,
                               uint64_t hash) {
   const bool sums = p->rule == RULE_TERM;
@@ -229,7 +229,7 @@ static uint64_t reduced_float(const struct copse_data *data, const struct patter
   return float_bits(data->type, (float)total / (float)data->n_ranks);
 }
 
-/* Integers: in 64 bits modulo 2^64, of which the type keeps the lower ones. */
+/* Reduces integers in 64 bits modulo 2^64, of which the type keeps the lower ones. */
 static uint64_t reduced_integer(const struct copse_data *data, uint64_t hash) {
   const struct type_info *type = &types[data->type];
   uint64_t total = data->redop == COPSE_PROD ? 1 : 0;
@@ -270,8 +270,9 @@ static bool data_is_common(const struct copse_data *data) {
   return data->collective != COPSE_REDUCE_SCATTER && data->collective != COPSE_ALLTOALL;
 }
 
-/* Element `within` of a block of the output is element *from of rank *source's input, or the
- * reduction of all ranks' elements *from; so are those that follow in the block. */
+/* Finds where output comes from: element `within` of a block of the output is element *from of rank
+ * *source's input, or the reduction of all ranks' elements *from; so are those that follow in the
+ * block. */
 static void origin(const struct copse_data *data, uint32_t rank, uint64_t block, uint64_t within,
                    uint32_t *source, uint64_t *from) {
   *source = data->collective == COPSE_BROADCAST ? (uint32_t)data->root : (uint32_t)block;
@@ -344,7 +345,7 @@ static uint64_t element_bytes(const struct copse_buffers *buffers) {
   return copse_type_bytes(buffers->data.type);
 }
 
-/* Elements of a whole input and a whole output. */
+/* Counts the elements of a whole input (output_elements: of a whole output). */
 static uint64_t input_elements(const struct copse_data *data) {
   return (uint64_t)copse_collective_inputs(data->collective, (int)data->n_ranks) * data->count;
 }
@@ -353,7 +354,7 @@ static uint64_t output_elements(const struct copse_data *data) {
   return (uint64_t)copse_collective_outputs(data->collective, (int)data->n_ranks) * data->count;
 }
 
-/* In place both are in the larger of the two memories. */
+/* Places input and output; in place both are in the larger of the two memories. */
 static void place(struct copse_buffers *buffers, uint32_t r) {
   unsigned char *input = buffers->input_memory[r] + COPSE_GUARD_BYTES;
   unsigned char *output = buffers->output_memory[r] + COPSE_GUARD_BYTES;
@@ -403,7 +404,8 @@ static uint64_t count_not(const unsigned char *bytes, uint64_t n, unsigned char 
   return different;
 }
 
-/* Of elements [first, first + n) of rank r's output, within one block, those that there are. */
+/* Counts, of elements [first, first + n) of rank r's output, within one block, those that there
+ * are. */
 static uint64_t valid_part(const struct copse_data *data, uint32_t r, uint64_t first, uint64_t n) {
   if (!data->extents && !data->pair_counts) return n;
   uint64_t pair = first / data->count * data->n_ranks + r, at = first % data->count;
@@ -413,9 +415,8 @@ static uint64_t valid_part(const struct copse_data *data, uint32_t r, uint64_t f
   return there <= at ? 0 : there - at < n ? there - at : n;
 }
 
-/* Elements [first, first + n) of all outputs; beyond a block's extent nothing may be written.
- * Where all ranks' are the same the reference
- * is computed once. */
+/* Checks elements [first, first + n) of all outputs; beyond a block's extent nothing may be
+ * written. Where all ranks' are the same the reference is computed once. */
 static uint64_t check_outputs(const struct copse_buffers *buffers, uint64_t first, uint64_t n,
                               void *reference) {
   const struct copse_data *data = &buffers->data;
@@ -441,7 +442,7 @@ static bool is_overwritten(const struct copse_buffers *buffers, uint32_t r, uint
   return element / buffers->data.count == r;
 }
 
-/* Elements [first, first + n) of all inputs, which lie within one block. */
+/* Checks elements [first, first + n) of all inputs, which lie within one block. */
 static uint64_t check_inputs(const struct copse_buffers *buffers, uint64_t first, uint64_t n,
                              void *reference) {
   uint64_t bytes = element_bytes(buffers), wrong = 0;

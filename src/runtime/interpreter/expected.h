@@ -41,14 +41,14 @@ struct copse_data {
   const uint64_t *pair_counts;             /* the same in elements, <= count; or NULL */
 };
 
-/* Elements [first, first + n) of a rank's input. */
+/* Computes elements [first, first + n) of a rank's input. */
 void copse_data_input(const struct copse_data *data, uint32_t rank, uint64_t first, uint64_t n,
                       void *out);
 
 /* Whether the collective promises anything about the rank's output: reduce only at root. */
 bool copse_data_is_promised(const struct copse_data *data, uint32_t rank);
 
-/* Elements [first, first + n) of what a rank's output must be after the collective. */
+/* Computes elements [first, first + n) of what a rank's output must be after the collective. */
 void copse_data_output(const struct copse_data *data, uint32_t rank, uint64_t first, uint64_t n,
                        void *out);
 #define COPSE_GUARD_BYTES 64u /* before and behind each buffer */
@@ -65,14 +65,14 @@ struct copse_buffers {
   struct copse_arena arena;
 };
 
-/* Bytes that copse_buffers_new takes, the tables included. */
+/* Returns the bytes that copse_buffers_new takes, the tables included. */
 uint64_t copse_buffers_bytes(uint32_t n_ranks, uint64_t input_bytes, uint64_t output_bytes);
 
-/* Room for inputs and outputs of up to so many bytes each. COPSE_NOMEM; free it also then. */
+/* Makes room for inputs and outputs of up to so many bytes each. COPSE_NOMEM; free it also then. */
 copse_status copse_buffers_new(uint32_t n_ranks, uint64_t input_bytes, uint64_t output_bytes,
                                struct copse_buffers *buffers, struct copse_err *err) COPSE_CHECKED;
 
-/* The same for the n_here ranks from `first` on; of others there is nothing. */
+/* Makes the same for the n_here ranks from `first` on; of others there is nothing. */
 copse_status copse_buffers_new_some(uint32_t n_ranks, uint32_t first, uint32_t n_here,
                                     uint64_t input_bytes, uint64_t output_bytes,
                                     struct copse_buffers *buffers,
@@ -88,6 +88,6 @@ bool copse_buffers_has_in_place(copse_collective collective);
 void copse_buffers_fill(struct copse_buffers *buffers, const struct copse_data *data,
                         bool in_place);
 
-/* After the collective: the number of wrong elements, an input element or a guard byte
- * that changed counted as one each. */
+/* Counts, after the collective, wrong elements; an input element or a guard byte that changed is
+ * one each. */
 uint64_t copse_buffers_count_wrong(const struct copse_buffers *buffers);

@@ -18,7 +18,8 @@ struct places {
   struct copse_place src[COPSE_MOVE_MAX_OPERANDS], dst[COPSE_MOVE_MAX_OPERANDS];
 };
 
-/* What it stores at other ranks goes to a place of their own, from which it is sent. */
+/* Counts what an operation stores at other ranks: it goes to a place of its own, from which it is
+ * sent. */
 static uint32_t n_away(const struct copse_interpreter *exec, const struct copse_plan_op *op) {
   uint32_t n = 0;
   if (!exec->one_rank) return 0;
@@ -28,7 +29,7 @@ static uint32_t n_away(const struct copse_interpreter *exec, const struct copse_
   return n;
 }
 
-/* The number of destinations here. */
+/* Finds the operands' places; returns the number of destinations here. */
 static uint32_t find_places(const struct copse_interpreter *exec, const struct copse_plan_op *op,
                             struct copse_span chunk, uint32_t c, struct places *places) {
   const struct copse_plan_operand *operand = &exec->view.operands[op->operand];
@@ -41,7 +42,7 @@ static uint32_t find_places(const struct copse_interpreter *exec, const struct c
   return n_dst;
 }
 
-/* Memory here with the bytes that a MOVE stores, or NULL. */
+/* Returns memory here with the bytes that a MOVE stores, or NULL. */
 static unsigned char *find_ready(const struct copse_move *move) {
   for (uint32_t k = 0; k < move->n_dst; k++)
     if (!move->dst[k].epoch) return move->dst[k].at;
@@ -59,8 +60,8 @@ static bool may_move(const struct copse_interpreter *exec, const struct copse_mo
   return true;
 }
 
-/* False when packets that it reads aren't there yet, or too much is on its way to other ranks; then
- * nothing was done. */
+/* Runs a MOVE. False when packets that it reads aren't there yet, or too much is on its way to
+ * other ranks; then nothing was done. */
 static bool run_move(const struct copse_interpreter *exec, const struct copse_plan_op *op,
                      uint32_t c) {
   const struct copse_view *view = &exec->view;
@@ -88,13 +89,13 @@ static bool run_move(const struct copse_interpreter *exec, const struct copse_pl
   return moved;
 }
 
-/* The worker is the only writer of the counter, so no read-modify-write is needed. */
+/* Raises the counter, of which the worker is the only writer, so no read-modify-write is needed. */
 static void raise_signal(struct copse_exec_channel *channel) {
   uint64_t signals = atomic_load_explicit(&channel->signals, memory_order_relaxed);
   atomic_store_explicit(&channel->signals, signals + 1, memory_order_release);
 }
 
-/* The worker has done `op` of a chunk. */
+/* Notes that the worker has done `op` of a chunk. */
 static void done(const struct copse_interpreter *exec, uint32_t w, const struct copse_plan_op *op,
                  struct copse_exec_worker *at) {
   at->op++;
@@ -140,7 +141,7 @@ enum copse_exec_step copse_exec_advance(struct copse_interpreter *exec, uint32_t
 /* As many links of a chain as fit a line that people read. */
 #define MAX_LINKS 5
 
-/* "rank 3 worker 1": the worker's number within its rank. */
+/* Adds "rank 3 worker 1": the worker's number within its rank. */
 static void add_worker(struct copse_line *line, const struct copse_interpreter *exec, uint32_t w) {
   const struct copse_plan *plan = exec->plan;
   const uint32_t rank = plan->workers[w].rank;
@@ -184,7 +185,7 @@ static uint32_t find_start(const struct copse_interpreter *exec) {
   return lowest;
 }
 
-/* Links of the chain from `start` up to a finished worker or back to `start`. */
+/* Counts links of the chain from `start` up to a finished worker or back to `start`. */
 static uint32_t chain_length(const struct copse_interpreter *exec, uint32_t start) {
   uint32_t length = 0, w = start;
   do {
@@ -275,7 +276,7 @@ void copse_interpreter_free(struct copse_interpreter *exec) {
   free(exec);
 }
 
-/* Scratch only grows: launches of the same size don't allocate. Its content between
+/* Grows scratch, which never shrinks: launches of the same size don't allocate. Its content between
  * launches means nothing. */
 static copse_status grow_scratch(struct copse_interpreter *exec, struct copse_err *err) {
   for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++) {
@@ -291,8 +292,8 @@ static copse_status grow_scratch(struct copse_interpreter *exec, struct copse_er
   return COPSE_OK;
 }
 
-/* The two copies lie at a distance that doesn't depend on the size, or the packets of one
- * launch could lie on those of the launch before. New ones have no launch's flag. */
+/* Grows packets. The two copies lie at a distance that doesn't depend on the size, or the packets
+ * of one launch could lie on those of the launch before. New ones have no launch's flag. */
 static copse_status grow_packets(struct copse_interpreter *exec, struct copse_err *err) {
   uint32_t n = exec->plan->header.n_ranks;
   uint64_t most = 0;
@@ -345,7 +346,7 @@ static copse_status prepare(struct copse_interpreter *exec, const struct copse_c
   return COPSE_OK;
 }
 
-/* See copse_epoch_is_last. */
+/* Clears packets where numbers start again (copse_epoch_is_last). */
 static void clear_packets(struct copse_interpreter *exec) {
   uint64_t bytes = exec->packets_capacity;
   for (uint32_t r = 0; r < exec->plan->header.n_ranks; r++)

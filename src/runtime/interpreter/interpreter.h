@@ -70,7 +70,8 @@ struct copse_interpreter {
   const void *trace_context;
 };
 
-/* The plan is borrowed until the free. COPSE_NOMEM, or what the engine's open returns. */
+/* Makes an interpreter; the plan is borrowed until the free. COPSE_NOMEM, or what the engine's open
+ * returns. */
 copse_status copse_interpreter_new(const struct copse_plan *plan, const struct copse_engine *engine,
                                    void *context, struct copse_interpreter **out,
                                    struct copse_err *err) COPSE_CHECKED;
@@ -108,11 +109,11 @@ static inline bool copse_exec_is_signalled(const struct copse_exec_channel *chan
   return atomic_load_explicit(&channel->signals, memory_order_acquire) > channel->waits;
 }
 
-/* COPSE_REFUTED for workers that stand still, with a line that follows who waits for
- * whom: "deadlock: rank 3 worker 1 waits for rank 5 worker 0 (channel 17, chunk 2), which
- * waits for ...". `what` is its first word or words. */
+/* Returns COPSE_REFUTED for workers that stand still, with a line that follows who waits for whom:
+ * "deadlock: rank 3 worker 1 waits for rank 5 worker 0 (channel 17, chunk 2), which waits for ...".
+ * `what` is its first word or words. */
 copse_status copse_exec_report_standstill(const struct copse_interpreter *exec, const char *what,
                                           struct copse_err *err) COPSE_CHECKED;
 
-/* The channel that an unfinished worker stands at, which waits at a WAIT or for packets. */
+/* Returns the channel that an unfinished worker stands at, which waits at a WAIT or for packets. */
 uint32_t copse_exec_waited_channel(const struct copse_interpreter *exec, uint32_t w);

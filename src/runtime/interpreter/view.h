@@ -32,13 +32,13 @@ struct copse_view {
   copse_redop redop;
 };
 
-/* Of the first `there` elements of something, those in [first, first + count). */
+/* Counts, of the first `there` elements of something, those in [first, first + count). */
 COPSE_HD static inline uint64_t copse_part_of(uint64_t there, uint64_t first, uint64_t count) {
   uint64_t left = there > first ? there - first : 0;
   return left < count ? left : count;
 }
 
-/* Elements that the block which a piece belongs to holds. */
+/* Counts the elements that the block which a piece belongs to holds. */
 COPSE_HD static inline uint64_t copse_view_there(const struct copse_view *view, uint32_t pair) {
   uint64_t count = view->shape.count;
   if (pair == 0) return count;
@@ -53,13 +53,13 @@ COPSE_HD static inline struct copse_span copse_view_piece(const struct copse_vie
   return copse_piece_span(it, copse_view_there(view, it->pair), view->shape.unit);
 }
 
-/* The part of a piece that is chunk c. */
+/* Returns the part of a piece that is chunk c. */
 COPSE_HD static inline struct copse_span copse_view_chunk(const struct copse_view *view,
                                                           uint32_t piece, uint32_t c) {
   return copse_shape_chunk(&view->shape, copse_view_piece(view, piece), c);
 }
 
-/* Bytes from the start of a rank's scratch to a region's slot for chunk c. */
+/* Returns the bytes from the start of a rank's scratch to a region's slot for chunk c. */
 COPSE_HD static inline uint64_t copse_view_slot(const struct copse_shape *shape,
                                                 const struct copse_region_place *place,
                                                 uint32_t c) {
@@ -68,7 +68,8 @@ COPSE_HD static inline uint64_t copse_view_slot(const struct copse_shape *shape,
   return (row + slot) * shape->element_bytes;
 }
 
-/* Bytes from the start of a copy of a rank's packets to a region: a packet holds half its size. */
+/* Returns the bytes from the start of a copy of a rank's packets to a region: a packet holds half
+ * its size. */
 COPSE_HD static inline uint64_t copse_view_packets(const struct copse_shape *shape,
                                                    const struct copse_region_place *place) {
   return 2 * copse_region_start(shape, place->start, place->ordinal) * shape->element_bytes;
@@ -104,7 +105,7 @@ COPSE_HD static inline struct copse_base copse_view_base(const struct copse_view
   return base;
 }
 
-/* The place of its part for `chunk`, the c-th. */
+/* Returns the place of its part for `chunk`, the c-th. */
 COPSE_HD static inline struct copse_place copse_base_place(const struct copse_view *view,
                                                            const struct copse_base *base,
                                                            struct copse_span chunk, uint32_t c) {
@@ -116,7 +117,7 @@ COPSE_HD static inline struct copse_place copse_base_place(const struct copse_vi
   return place;
 }
 
-/* Where an operand's part for `chunk`, the c-th of the launch number `epoch`, lies. */
+/* Returns where an operand's part for `chunk`, the c-th of the launch number `epoch`, lies. */
 COPSE_HD static inline struct copse_place copse_view_operand(
     const struct copse_view *view, const struct copse_plan_operand *operand,
     struct copse_span chunk, uint32_t c, uint32_t epoch) {
@@ -132,14 +133,14 @@ COPSE_HD static inline uint32_t copse_next_epoch(uint32_t epoch) {
 }
 
 /*
- * Where the numbers start again, flags of long ago would pass for new ones: a small message leaves
- * the packets of a larger one before it as they are. So a rank clears its copy that a last launch
- * used, when it has left that launch and before it enters the next. Nobody writes there then, for
- * the same reason that nobody overwrites packets unread.
+ * Whether numbers start again: flags of long ago would pass for new ones, since a small message
+ * leaves the packets of a larger one before it as they are. So a rank clears its copy that a last
+ * launch used, when it has left that launch and before it enters the next. Nobody writes there
+ * then, for the same reason that nobody overwrites packets unread.
  */
 COPSE_HD static inline bool copse_epoch_is_last(uint32_t epoch) { return epoch >= UINT32_MAX - 1; }
 
-/* What the result of a MOVE is divided by. */
+/* Returns what the result of a MOVE is divided by. */
 COPSE_HD static inline uint32_t copse_view_divisor(const struct copse_view *view,
                                                    const struct copse_plan_op *op) {
   return view->redop == COPSE_AVG && (op->flags & COPSE_MOVE_FINAL) ? view->n_ranks : 1;

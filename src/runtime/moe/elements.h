@@ -73,7 +73,7 @@ struct copse_moe_unit {
     COPSE_MOE_WRITE(T, at, w); \
   } while (0)
 
-/* Bytes beyond `unit` are zero. */
+/* Loads a unit; bytes beyond `unit` are zero. */
 COPSE_HD static inline struct copse_moe_unit copse_moe_load(const unsigned char *at,
                                                             uint32_t unit) {
   struct copse_moe_unit v = {{0, 0, 0, 0}};
@@ -196,7 +196,7 @@ COPSE_HD static inline void copse_moe_clear_row(const struct copse_moe_job *job,
 
 COPSE_FLOAT_TYPES(COPSE_MOE_ELEMENTS)
 
-/* `choice`'s scale times a row; the type is a float. */
+/* Multiplies a row by `choice`'s scale; the type is a float. */
 COPSE_HD static inline void copse_moe_scale_row(const struct copse_moe_job *job, unsigned char *to,
                                                 const unsigned char *from, uint64_t choice,
                                                 struct copse_moe_lane at) {
@@ -208,7 +208,7 @@ COPSE_HD static inline void copse_moe_scale_row(const struct copse_moe_job *job,
   }
 }
 
-/* A token from its choices' rows; the type is a float. */
+/* Sums a token from its choices' rows; the type is a float. */
 COPSE_HD static inline void copse_moe_reduce_row(const struct copse_moe_job *job, uint64_t token,
                                                  struct copse_moe_lane at) {
 #define COPSE_MOE_REDUCE_ROW(NAME, TYPE, T, A) \

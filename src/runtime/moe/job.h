@@ -64,7 +64,7 @@ struct copse_moe_job {
   unsigned char *tokens_out, *rows;
 };
 
-/* The first expert of a rank. */
+/* Returns the first expert of a rank. */
 COPSE_HD static inline uint32_t copse_moe_first_of(uint32_t rank, uint32_t n_ranks,
                                                    uint32_t n_experts) {
   return (uint32_t)((uint64_t)rank * n_experts / n_ranks);
@@ -110,10 +110,10 @@ extern const struct copse_moe_ops copse_moe_cuda; /* only in builds with CUDA: r
 copse_status copse_moe_shape(const struct copse_moe_config *config, uint32_t n_ranks, uint32_t rank,
                              struct copse_moe_job *job, struct copse_err *err) COPSE_CHECKED;
 
-/* The most rows that this rank can get. */
+/* Returns the most rows that this rank can get. */
 uint64_t copse_moe_rows_at_most(const struct copse_moe_job *job);
 
-/* The row of a combination. */
+/* Returns the row of a combination. */
 struct copse_moe_row copse_moe_combined_row(const struct copse_moe_config *config);
 
 /* Takes one piece of the device's memory for all arrays of a job whose shape is known. */

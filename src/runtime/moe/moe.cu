@@ -24,7 +24,8 @@ extern "C" {
 
 /* ---- LOCATE: a block per bin ------------------------------------------------------------- */
 
-/* The sum of `value` over all threads before this one. part: [blockDim.x] in shared memory. */
+/* Returns the sum of `value` over all threads before this one. part: [blockDim.x] in shared
+ * memory. */
 __device__ static inline uint32_t sum_before(uint32_t *part, uint32_t value) {
   const uint32_t thread = threadIdx.x;
   part[thread] = value;
@@ -116,7 +117,8 @@ static copse_status launch_plan(const struct copse_moe_job *job, copse_stream st
   return launch(copse_moe_plan_kernel, dim3(1), dim3(threads), 0, job, stream, err);
 }
 
-/* `rows`: an upper bound. Each lane moves a few units of a row, unless it is too short. */
+/* Launches a kernel over `rows`, an upper bound. Each lane moves a few units of a row, unless it is
+ * too short. */
 static copse_status launch_rows(moe_kernel kernel, uint64_t rows, int device,
                                 const struct copse_moe_job *job, copse_stream stream,
                                 struct copse_err *err) {

@@ -22,7 +22,8 @@ COPSE_HD static inline uint32_t copse_moe_bin_of(const struct copse_moe_job *job
   return job->n_experts + (id != -1);
 }
 
-/* The token at `position` of the order; n_tokens where the caller's order is no permutation. */
+/* Returns the token at `position` of the order; n_tokens where the caller's order is no
+ * permutation. */
 COPSE_HD static inline uint32_t copse_moe_token_at(const struct copse_moe_job *job,
                                                    uint32_t position) {
   if (!job->order) return position;
@@ -39,9 +40,9 @@ COPSE_HD static inline void copse_moe_set_chosen(const struct copse_moe_job *job
       total < job->capacity ? total : job->capacity;
 }
 
-/* A block locates the choices of one bin. Each thread has a run of positions. `sums` is
- * [top_k][n_threads], in the order of choices within an expert (k, then thread): first counts, then
- * how many choices come before. */
+/* Returns where a thread's run of positions starts. A block locates the choices of one bin. `sums`
+ * is [top_k][n_threads], in the order of choices within an expert (k, then thread): first counts,
+ * then how many choices come before. */
 COPSE_HD static inline uint32_t copse_moe_run_start(const struct copse_moe_job *job,
                                                     uint32_t thread, uint32_t n_threads) {
   return (uint32_t)((uint64_t)job->n_tokens * thread / n_threads);
@@ -61,7 +62,7 @@ COPSE_HD static inline void copse_moe_count_run(const struct copse_moe_job *job,
   }
 }
 
-/* The sum of this thread's part of `sums`, top_k entries from thread * top_k on. */
+/* Returns the sum of this thread's part of `sums`, top_k entries from thread * top_k on. */
 COPSE_HD static inline uint32_t copse_moe_add_part(const struct copse_moe_job *job,
                                                    const uint32_t *sums, uint32_t thread) {
   uint32_t total = 0;
@@ -94,7 +95,7 @@ COPSE_HD static inline void copse_moe_place_run(const struct copse_moe_job *job,
   }
 }
 
-/* All bins in one pass, for one thread. `chosen` is the counter. */
+/* Locates all bins in one pass, for one thread. `chosen` is the counter. */
 COPSE_HD static inline void copse_moe_locate_alone(const struct copse_moe_job *job) {
   const uint32_t n_bins = copse_moe_bins(job);
   for (uint32_t bin = 0; bin < n_bins; bin++) job->chosen[bin] = 0;
@@ -110,7 +111,7 @@ COPSE_HD static inline void copse_moe_locate_alone(const struct copse_moe_job *j
 
 /* ---- PLAN -------------------------------------------------------------------------------- */
 
-/* What rank `source` sends to experts lo .. hi - 1. */
+/* Counts what rank `source` sends to experts lo .. hi - 1. */
 COPSE_HD static inline uint32_t copse_moe_taken_of(const struct copse_moe_job *job, uint32_t source,
                                                    uint32_t lo, uint32_t hi) {
   const uint32_t *row = job->taken + (uint64_t)source * job->n_experts;
@@ -124,7 +125,7 @@ COPSE_HD static inline uint32_t copse_moe_owner_of(const struct copse_moe_job *j
   return (uint32_t)((((uint64_t)expert + 1) * job->n_ranks - 1) / job->n_experts);
 }
 
-/* What follows from `taken` alone: pairs of ranks, first rows, counts of experts. */
+/* Computes what follows from `taken` alone: pairs of ranks, first rows, counts of experts. */
 COPSE_HD static inline void copse_moe_plan_pairs(const struct copse_moe_job *job, uint32_t thread,
                                                  uint32_t n_threads) {
   const uint32_t n = job->n_ranks;
@@ -147,7 +148,7 @@ COPSE_HD static inline void copse_moe_plan_pairs(const struct copse_moe_job *job
   }
 }
 
-/* Where this rank's experts begin, from their counts. */
+/* Computes where this rank's experts begin, from their counts. */
 COPSE_HD static inline void copse_moe_plan_offsets(const struct copse_moe_job *job, uint32_t thread,
                                                    uint32_t n_threads) {
   for (uint32_t e = thread; e <= job->n_local; e += n_threads) {
@@ -160,7 +161,7 @@ COPSE_HD static inline void copse_moe_plan_offsets(const struct copse_moe_job *j
   }
 }
 
-/* Where each source's rows begin, here and in its block of far. */
+/* Computes where each source's rows begin, here and in its block of far. */
 COPSE_HD static inline void copse_moe_plan_places(const struct copse_moe_job *job, uint32_t thread,
                                                   uint32_t n_threads) {
   for (uint32_t p = thread; p < job->n_places; p += n_threads) {
@@ -180,8 +181,8 @@ COPSE_HD static inline void copse_moe_plan_places(const struct copse_moe_job *jo
 
 /* ---- PACK -------------------------------------------------------------------------------- */
 
-/* The row of near that a choice goes to. Where the caller's order is no permutation some choices
- * were never located: they go to some row of the block, or to none. */
+/* Returns the row of near that a choice goes to. Where the caller's order is no permutation some
+ * choices were never located: they go to some row of the block, or to none. */
 COPSE_HD static inline uint32_t copse_moe_slot_of(const struct copse_moe_job *job,
                                                   uint64_t choice) {
   const uint32_t expert = copse_moe_bin_of(job, job->expert_ids[choice]);
@@ -211,7 +212,7 @@ COPSE_HD static inline void copse_moe_pack(const struct copse_moe_job *job,
 
 /* ---- UNPACK, COLLECT --------------------------------------------------------------------- */
 
-/* The row of far that belongs to a row of `rows`; COPSE_MOE_NONE for padding. */
+/* Returns the row of far that belongs to a row of `rows`; COPSE_MOE_NONE for padding. */
 COPSE_HD static inline uint32_t copse_moe_far_of(const struct copse_moe_job *job, uint32_t row) {
   uint32_t lo = 0,
            hi = job->n_places; /* searches the last place that begins at or before the row */

@@ -66,9 +66,9 @@ void copse_layout_free(struct copse_layout *layout) {
 
 /* ---- messages ------------------------------------------------------------------------- */
 
-/* Blocks that a message consists of, in millionths: its size is so many times a block's. By
- * demand a message is the most that a rank sends, and blocks are as large as the largest
- * pair's. */
+/* Returns the blocks that a message consists of, in millionths: its size is so many times a
+ * block's. By demand a message is the most that a rank sends, and blocks are as large as the
+ * largest pair's. */
 static uint64_t message_millionths(const struct copse_plan *plan) {
   const struct copse_plan_header *h = &plan->header;
   uint64_t blocks = h->input_blocks > h->output_blocks ? h->input_blocks : h->output_blocks;
@@ -112,8 +112,8 @@ static copse_status check_size(const struct copse_layout *layout, uint64_t count
   return COPSE_OK;
 }
 
-/* About as many elements as the regions of a rank have: in doubles, as a guard only, since in
- * 64 bits a rank's might overflow. */
+/* Estimates how many elements the regions of a rank have: in doubles, as a guard only, since in 64
+ * bits a rank's might overflow. */
 static double row_elements(const struct copse_shape *shape, const struct copse_region_end *end) {
   return (double)shape->chunk_base * ((double)end->total / (double)ONE) +
          (double)end->n * COPSE_REGION_SLACK * shape->unit;
@@ -164,7 +164,7 @@ uint64_t copse_layout_packet_bytes(const struct copse_layout *layout,
   return 2 * copse_region_start(shape, end->total, end->n) * shape->element_bytes;
 }
 
-/* In bytes instead of elements: rounding up and slack cover every element's size. */
+/* Computes it in bytes instead of elements: rounding up and slack cover every element's size. */
 static uint64_t most_row(const struct copse_region_end *end, unsigned __int128 base,
                          uint32_t align_bytes) {
   unsigned __int128 row = base * end->total >> 32;
@@ -172,7 +172,8 @@ static uint64_t most_row(const struct copse_region_end *end, unsigned __int128 b
   return row > COPSE_BUFFER_MAX_BYTES ? COPSE_BUFFER_MAX_BYTES : (uint64_t)row;
 }
 
-/* Of a low-latency plan: bytes of the largest message's block, and what chunk_base adds to it. */
+/* Returns, of a low-latency plan, the bytes of the largest message's block, and what chunk_base
+ * adds to it. */
 static unsigned __int128 most_block(const struct copse_layout *layout) {
   uint64_t block = copse_plan_block_bytes(layout->plan, layout->plan->header.max_bytes);
   if (block > COPSE_BUFFER_MAX_BYTES) block = COPSE_BUFFER_MAX_BYTES;

@@ -27,23 +27,26 @@ struct copse_layout {
   struct copse_arena arena;
 };
 
-/* For `plan`, which is borrowed. Free it also after a failure. */
+/* Makes the layout for `plan`, which is borrowed. Free it also after a failure. */
 copse_status copse_layout_new(const struct copse_plan *plan, struct copse_layout *layout,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_layout_free(struct copse_layout *layout);
 
-/* The shape of a launch of `count` elements a block. COPSE_INVALID where buffers or all ranks'
- * scratch would exceed COPSE_BUFFER_MAX_BYTES, or a plan of packets isn't meant for so much. */
+/* Computes the shape of a launch of `count` elements a block. COPSE_INVALID where buffers or all
+ * ranks' scratch would exceed COPSE_BUFFER_MAX_BYTES, or a plan of packets isn't meant for so
+ * much. */
 copse_status copse_layout_shape(const struct copse_layout *layout, uint64_t count,
                                 uint32_t element_bytes, struct copse_shape *shape,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/* Bytes at a rank: all slots, and one of the two copies of its packets. */
+/* Returns the bytes of all slots at a rank; copse_layout_packet_bytes those of one of the two
+ * copies of its packets. */
 uint64_t copse_layout_slot_bytes(const struct copse_layout *layout, const struct copse_shape *shape,
                                  uint32_t rank);
 uint64_t copse_layout_packet_bytes(const struct copse_layout *layout,
                                    const struct copse_shape *shape, uint32_t rank);
-/* The same, enough for any launch: chunks have a largest size, and packets a largest message. */
+/* Returns the same, enough for any launch: chunks have a largest size, and packets a largest
+ * message. */
 uint64_t copse_layout_most_slot_bytes(const struct copse_layout *layout, uint32_t rank);
 uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint32_t rank);
 
@@ -53,6 +56,7 @@ uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint3
 copse_status copse_layout_limit(struct copse_layout *layout, uint64_t bytes,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/* Bytes of the whole message as nccl-tests counts them, and of a block of such a message. */
+/* Returns the bytes of the whole message as nccl-tests counts them; copse_plan_block_bytes those of
+ * a block of such a message. */
 uint64_t copse_plan_message_bytes(const struct copse_plan *plan, uint64_t block_bytes);
 uint64_t copse_plan_block_bytes(const struct copse_plan *plan, uint64_t message_bytes);

@@ -88,7 +88,7 @@ static copse_status check_header(const struct checker *check) {
   return check_blocks(check);
 }
 
-/* Ranks split the workers, and workers the operations, in order and without a rest. */
+/* Checks that ranks split the workers, and workers the operations, in order and without a rest. */
 static copse_status check_partition(const struct checker *check) {
   const struct copse_plan *plan = check->plan;
   const struct copse_plan_header *h = &plan->header;
@@ -160,7 +160,7 @@ static copse_status check_tables(const struct checker *check) {
   return COPSE_OK;
 }
 
-/* Operand `o` of the MOVE `i` by `worker`. */
+/* Checks operand `o` of the MOVE `i` by `worker`. */
 static copse_status check_operand(const struct checker *check, uint32_t i, uint32_t worker,
                                   uint32_t o) {
   const struct copse_plan *plan = check->plan;
@@ -204,8 +204,8 @@ static copse_status check_operand(const struct checker *check, uint32_t i, uint3
   return COPSE_OK;
 }
 
-/* Operands [first, first + n) of the MOVE `i`, which are a group's: the same slots of ranks that
- * ascend, the worker's among them. */
+/* Checks operands [first, first + n) of the MOVE `i`, which are a group's: the same slots of ranks
+ * that ascend, the worker's among them. */
 static copse_status check_group(const struct checker *check, uint32_t i, uint32_t worker,
                                 uint32_t first, uint32_t n) {
   const struct copse_plan *plan = check->plan;
@@ -252,7 +252,7 @@ bool copse_plan_has_groups(const struct copse_plan *plan) {
   return false;
 }
 
-/* Packets are announced: proofs and reports need to know who sends them. */
+/* Checks that packets are announced: proofs and reports need to know who sends them. */
 static copse_status check_announced(const struct checker *check, uint32_t i, bool has_waited) {
   const struct copse_plan_op *op = &check->plan->ops[i];
   for (uint32_t k = 0; k < op->n_src && !has_waited; k++)
@@ -303,7 +303,7 @@ static copse_status check_channel_op(const struct checker *check, uint32_t i, ui
   return COPSE_OK;
 }
 
-/* has_waited: an operation of the worker before this one is a WAIT. */
+/* Checks an operation; has_waited: one of the worker before it is a WAIT. */
 static copse_status check_op(const struct checker *check, uint32_t i, uint32_t worker,
                              bool has_waited) {
   const struct copse_plan_op *op = &check->plan->ops[i];
@@ -398,8 +398,8 @@ static void copy_records(const struct table *table, size_t n, void *to, const vo
 #endif
 }
 
-/* Bytes of a file with these counts. No overflow: nine counts below 2^32, times at most
- * 40 bytes each. */
+/* Computes the bytes of a file with these counts. No overflow: nine counts below 2^32, times at
+ * most 40 bytes each. */
 static uint64_t file_bytes(const struct copse_plan *plan) {
   uint64_t bytes = sizeof(struct copse_plan_header) + COPSE_SHA256_BYTES;
   for (size_t t = 0; t < N_TABLES; t++)
@@ -578,8 +578,7 @@ copse_status copse_plan_digest_parts(const struct copse_plan *plan,
   return COPSE_OK;
 }
 
-/* The checks that come before any use of a count. check->plan is `plan`, whose header this fills.
- */
+/* Checks what comes before any use of a count. check->plan is `plan`, whose header this fills. */
 static copse_status check_frame(const struct checker *check, const char *bytes, size_t size,
                                 struct copse_plan *plan) {
   struct copse_plan_header *header = &plan->header;
@@ -671,7 +670,7 @@ copse_status copse_plan_open(const char *path, struct copse_plan **out, struct c
   return copse_plan_decode(copse_file_label(path), bytes, size, out, err);
 }
 
-/* The plan is the first member of its owner. */
+/* Frees the plan's owner, of which it is the first member. */
 void copse_plan_free(struct copse_plan *plan) {
   struct owned_plan *owned = (struct owned_plan *)plan;
   if (!owned) return;

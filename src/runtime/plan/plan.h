@@ -35,30 +35,31 @@ copse_status copse_plan_validate(const struct copse_plan *plan, const char *labe
 /* Whether some operation is multicast (plan_abi.h). O(operations). */
 bool copse_plan_has_groups(const struct copse_plan *plan);
 
-/* The plan's bytes with magic, sizes and checksum filled in; the caller frees *bytes. */
+/* Writes the plan's bytes with magic, sizes and checksum filled in; the caller frees *bytes. */
 copse_status copse_plan_encode(const struct copse_plan *plan, char **bytes, size_t *size,
                                struct copse_err *err) COPSE_CHECKED;
-/* The checksum at the end of these bytes. */
+/* Computes the checksum at the end of these bytes. */
 copse_status copse_plan_checksum(const struct copse_plan *plan, uint8_t digest[COPSE_SHA256_BYTES],
                                  struct copse_err *err) COPSE_CHECKED;
 
 /*
- * What each rank has to do, as SHA-256: digests[r] is that of its workers' operations and of what
- * all ranks have in common (collective, chunks, protocol, extents). Pieces count as fractions,
- * channels as the two workers that they join and the how-manieth of those they are, regions as
- * their places at their rank, so that numbers over the whole plan, which shift when another rank's
- * part changes, don't matter; nor do sizes that the plan is for. A rank with equal digests does the
- * same in both plans. COPSE_NOMEM. O(plan * log of channels).
+ * Digests what each rank has to do, as SHA-256: digests[r] is that of its workers' operations and
+ * of what all ranks have in common (collective, chunks, protocol, extents). Pieces count as
+ * fractions, channels as the two workers that they join and the how-manieth of those they are,
+ * regions as their places at their rank, so that numbers over the whole plan, which shift when
+ * another rank's part changes, don't matter; nor do sizes that the plan is for. A rank with equal
+ * digests does the same in both plans. COPSE_NOMEM. O(plan * log of channels).
  */
 copse_status copse_plan_digest_parts(const struct copse_plan *plan,
                                      uint8_t (*digests)[COPSE_SHA256_BYTES],
                                      struct copse_err *err) COPSE_CHECKED;
 
-/* The opposite: checks magic, version, sizes, checksum, then copse_plan_validate.
- * The plan owns its memory; free with copse_plan_free (not for plans built by hand). */
+/* Does the opposite: checks magic, version, sizes, checksum, then copse_plan_validate. The plan
+ * owns its memory; free with copse_plan_free (not for plans built by hand). */
 copse_status copse_plan_decode(const char *label, const char *bytes, size_t size,
                                struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
-/* The plan, made by hand, as one that owns its memory: validated, and what decode(encode) gives. */
+/* Copies the plan, made by hand, as one that owns its memory: validated, and what decode(encode)
+ * gives. */
 copse_status copse_plan_copy(const struct copse_plan *plan, struct copse_plan **out,
                              struct copse_err *err) COPSE_CHECKED;
 copse_status copse_plan_open(const char *path, struct copse_plan **out,

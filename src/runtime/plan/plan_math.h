@@ -10,14 +10,14 @@ struct copse_span {
   uint64_t first, count;
 };
 
-/* floor(a * num / den), exact; 0 <= num <= den. */
+/* Returns floor(a * num / den), exact; 0 <= num <= den. */
 COPSE_HD static inline uint64_t copse_fraction_of(uint64_t a, int64_t num, int64_t den) {
   /* 128-bit division takes a hundred times as long, above all on a GPU */
   if (a <= UINT32_MAX && num <= (int64_t)UINT32_MAX) return a * (uint64_t)num / (uint64_t)den;
   return (uint64_t)((unsigned __int128)a * (uint64_t)num / (uint64_t)den);
 }
 
-/* Units are powers of two: no divisions, which cost more than all the rest here. */
+/* Rounds down to a unit, a power of two: no divisions, which cost more than all the rest here. */
 COPSE_HD static inline uint64_t copse_round_down(uint64_t a, uint64_t unit) {
   return a & ~(unit - 1);
 }
@@ -25,13 +25,14 @@ COPSE_HD static inline uint64_t copse_round_up(uint64_t a, uint64_t unit) {
   return copse_round_down(a + unit - 1, unit);
 }
 
-/* The cut of a block of `count` elements at a fraction: aligned down, the end exact. */
+/* Returns the cut of a block of `count` elements at a fraction: aligned down, the end exact. */
 COPSE_HD static inline uint64_t copse_cut(uint64_t count, int64_t num, int64_t den, uint32_t unit) {
   if (num >= den) return count;
   return copse_round_down(copse_fraction_of(count, num, den), unit);
 }
 
-/* A piece of a block that holds `there` elements. `unit`: elements of an aligned part. */
+/* Returns the span of a piece of a block that holds `there` elements. `unit`: elements of an
+ * aligned part. */
 COPSE_HD static inline struct copse_span copse_piece_span(const struct copse_plan_piece *piece,
                                                           uint64_t there, uint32_t unit) {
   struct copse_span span;
@@ -40,7 +41,7 @@ COPSE_HD static inline struct copse_span copse_piece_span(const struct copse_pla
   return span;
 }
 
-/* Part c of n of a span, its start aligned relative to the span's. */
+/* Returns part c of n of a span, its start aligned relative to the span's. */
 COPSE_HD static inline struct copse_span copse_chunk_span(struct copse_span piece, uint32_t c,
                                                           uint32_t n, uint32_t unit) {
   struct copse_span chunk;
@@ -52,11 +53,11 @@ COPSE_HD static inline struct copse_span copse_chunk_span(struct copse_span piec
   return chunk;
 }
 
-/* Which slot of a region chunk c uses. */
+/* Returns which slot of a region chunk c uses. */
 COPSE_HD static inline uint64_t copse_slot_of(uint32_t c, uint32_t fifo) { return c % fifo; }
 
-/* Elements from the start of an input or output to a chunk of its block `block`. stride: from
- * one block to the next. */
+/* Counts the elements from the start of an input or output to a chunk of its block `block`. stride:
+ * from one block to the next. */
 COPSE_HD static inline uint64_t copse_block_offset(uint32_t block, uint64_t stride,
                                                    struct copse_span chunk) {
   return block * stride + chunk.first;
@@ -85,13 +86,13 @@ struct copse_shape {
   uint32_t fifo;
 };
 
-/* The part of a piece that is chunk c of the launch. */
+/* Returns the part of a piece that is chunk c of the launch. */
 COPSE_HD static inline struct copse_span copse_shape_chunk(const struct copse_shape *shape,
                                                            struct copse_span piece, uint32_t c) {
   return copse_chunk_span(piece, c, shape->n_chunks, shape->unit);
 }
 
-/* floor(a * share), for a share in 1/2^32. */
+/* Returns floor(a * share), for a share in 1/2^32. */
 COPSE_HD static inline uint64_t copse_share_of(uint64_t a, uint64_t share) {
   return (uint64_t)((unsigned __int128)a * share >> 32);
 }
@@ -101,8 +102,8 @@ COPSE_HD static inline uint64_t copse_share_of(uint64_t a, uint64_t share) {
 #define COPSE_SLOT_SLACK 4u
 #define COPSE_REGION_SLACK 8u
 
-/* Elements that one slot of a region holds. No chunk is larger: with P <= weight * count + unit
- * elements in the piece one of n chunks has at most P / n + 1 + unit, and
+/* Counts the elements that one slot of a region holds. No chunk is larger: with P <= weight * count
+ * + unit elements in the piece one of n chunks has at most P / n + 1 + unit, and
  * share_of(chunk_base, weight) is at least weight * count / n - 1. */
 COPSE_HD static inline uint64_t copse_slot_elements(const struct copse_shape *shape,
                                                     const struct copse_region_place *place) {
@@ -110,8 +111,8 @@ COPSE_HD static inline uint64_t copse_slot_elements(const struct copse_shape *sh
          COPSE_SLOT_SLACK * shape->unit;
 }
 
-/* Where the slots of a region start, in elements of one slot's row: `start` and `ordinal` as in
- * struct copse_region_place, or the totals of a rank for the end of its last region. Regions
+/* Returns where the slots of a region start, in elements of one slot's row: `start` and `ordinal`
+ * as in struct copse_region_place, or the totals of a rank for the end of its last region. Regions
  * don't overlap: from one to the next it is at least share_of(base, weight) + 7 units. */
 COPSE_HD static inline uint64_t copse_region_start(const struct copse_shape *shape, uint64_t start,
                                                    uint32_t ordinal) {
@@ -119,7 +120,7 @@ COPSE_HD static inline uint64_t copse_region_start(const struct copse_shape *sha
          (uint64_t)ordinal * COPSE_REGION_SLACK * shape->unit;
 }
 
-/* Chunks of a launch whose largest piece has `bytes` bytes; at least 1. */
+/* Counts the chunks of a launch whose largest piece has `bytes` bytes; at least 1. */
 COPSE_HD static inline uint32_t copse_chunk_count(const struct copse_plan_header *header,
                                                   uint64_t bytes) {
   if (header->protocol == COPSE_PROTOCOL_LOW_LATENCY) return 1;
@@ -131,7 +132,7 @@ COPSE_HD static inline uint32_t copse_chunk_count(const struct copse_plan_header
   return fewest > (1u << 30) ? 1u << 30 : (uint32_t)fewest;
 }
 
-/* What cuts are multiples of in a launch whose largest piece has `bytes` bytes. */
+/* Returns what cuts are multiples of in a launch whose largest piece has `bytes` bytes. */
 COPSE_HD static inline uint32_t copse_align_bytes(const struct copse_plan_header *header,
                                                   uint64_t bytes) {
   return header->protocol == COPSE_PROTOCOL_BANDWIDTH && bytes >= COPSE_PLAN_WIDE_PIECE_BYTES

@@ -63,7 +63,7 @@ struct numbering {
   uint32_t *n_from, *n_to;
 };
 
-/* What goes from one rank to another; *tag gets its number if it starts here. */
+/* Numbers what goes from one rank to another; *tag gets its number if it starts here. */
 static void number(struct numbering *it, uint32_t from, uint32_t to, uint32_t *tag,
                    struct stream stream) {
   struct endpoint *end = it->exec->own;
@@ -152,10 +152,10 @@ static bool overlaps(const struct copse_payload *it, const unsigned char *at, si
   return it->at < at + n && at < it->at + it->n;
 }
 
-/* What is sent from the rank's memory stays there until it has left. A plan knows nothing of that:
- * it may use the memory again as soon as the receiver, or another rank in the meantime, says so.
- * Nothing waits in a circle: what may overwrite a message's bytes was sent later than that message.
- */
+/* Whether bytes of the rank's memory are still to be sent: they stay there until they have left. A
+ * plan knows nothing of that: it may use the memory again as soon as the receiver, or another rank
+ * in the meantime, says so. Nothing waits in a circle: what may overwrite a message's bytes was
+ * sent later than that message. */
 static bool is_sent_from(const struct copse_interpreter *exec, const unsigned char *at, size_t n) {
   const struct copse_transport *transport = endpoint_of(exec)->transport;
   for (uint32_t r = 0; r < transport->n; r++) {
@@ -248,7 +248,7 @@ static void send(const struct copse_interpreter *exec, const struct copse_plan_o
   copse_transport_drop(end->transport, end->stage);
 }
 
-/* Sent counts as taken: the balance of the channel is the other rank's to check. */
+/* Sends a signal. Sent counts as taken: the balance of the channel is the other rank's to check. */
 static void send_signal(struct copse_interpreter *exec, uint32_t c) {
   uint32_t to = exec->plan->workers[exec->plan->channels[c].dst_worker].rank;
   if (to == exec->rank) return;

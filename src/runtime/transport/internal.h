@@ -122,41 +122,42 @@ copse_status copse_transport_begin(struct copse_transport *transport,
                                    const struct copse_transport_call *call,
                                    struct copse_interpreter *running,
                                    struct copse_err *err) COPSE_CHECKED;
-/* When nothing is left to do or to send, or after an error. COPSE_REFUTED where somebody is still
- * sending. */
+/* Ends a launch when nothing is left to do or to send, or after an error. COPSE_REFUTED where
+ * somebody is still sending. */
 copse_status copse_transport_end(struct copse_transport *transport, struct copse_err *err);
 
-/* `at`: where the n bytes lie until they are sent, or NULL for room of its own. NULL: so much is on
- * its way that it should wait, or the transport is broken. */
+/* Makes a message's payload; `at`: where the n bytes lie until they are sent, or NULL for room of
+ * its own. NULL: so much is on its way that it should wait, or the transport is broken. */
 struct copse_payload *copse_transport_new_payload(struct copse_transport *transport, size_t n,
                                                   unsigned char *at);
 void copse_transport_send(struct copse_transport *transport, uint32_t to, unsigned tag,
                           struct copse_payload *payload);
-/* The same without bytes. Right behind a long message this is no message: that one's tag grows by
- * `behind`, where the wire's tags go so far. */
+/* Sends the same without bytes. Right behind a long message this is no message: that one's tag
+ * grows by `behind`, where the wire's tags go so far. */
 void copse_transport_signal(struct copse_transport *transport, uint32_t to, unsigned tag,
                             uint64_t behind);
-/* Who made it is done with it. */
+/* Drops a reference: who made the payload is done with it. */
 void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload);
 /* Whether nothing that was sent needs more calls of this rank. Asked again after each step. */
 bool copse_transport_all_left(struct copse_transport *transport);
-/* Progress. `moved`: whether the caller has moved since the last step. */
+/* Makes progress. `moved`: whether the caller has moved since the last step. */
 copse_status copse_transport_step(struct copse_transport *transport, bool moved,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /* ---- engine.c, called by the transport ---------------------------------------------------- */
 
-/* Memory for a message's n bytes. NULL for some bytes: it must wait for what is sent from there. */
+/* Finds memory for a message's n bytes. NULL for some bytes: it must wait for what is sent from
+ * there. */
 copse_status copse_engine_place(struct copse_interpreter *exec, uint32_t from, unsigned tag,
                                 size_t n, void **bytes, struct copse_err *err);
-/* The message is there, and so is all that its sender sent before. */
+/* Notes that the message is there, and so is all that its sender sent before. */
 void copse_engine_arrived(struct copse_interpreter *exec, uint32_t from, unsigned tag);
-/* COPSE_REFUTED where another rank runs another version. Collective. */
+/* Returns COPSE_REFUTED where another rank runs another version. Collective. */
 copse_status copse_engine_compare_versions(struct copse_transport *transport,
                                            struct copse_err *err);
-/* COPSE_REFUTED where the launch that a peer has announced is not this rank's. */
+/* Returns COPSE_REFUTED where the launch that a peer has announced is not this rank's. */
 copse_status copse_engine_compare_calls(const struct copse_transport *transport, uint32_t from,
                                         struct copse_err *err);
-/* The rank that this one waits for, or COPSE_TRANSPORT_NOBODY; where and why, if text isn't NULL.
- */
+/* Returns the rank that this one waits for, or COPSE_TRANSPORT_NOBODY; where and why, if text isn't
+ * NULL. */
 uint32_t copse_engine_waits_for(const struct copse_interpreter *exec, char *text, size_t size);

@@ -59,7 +59,7 @@ __attribute__((format(printf, 3, 4))) static copse_status refuse(struct copse_tr
   return copse_transport_fail(transport, &why);
 }
 
-/* After one of the wire's functions has failed; `what` is "sending to" and the like. */
+/* Fails after one of the wire's functions has; `what` is "sending to" and the like. */
 static copse_status wire_failed(struct copse_transport *transport, const char *what, uint32_t rank,
                                 copse_status status) {
   return refuse(transport, status, "rank %u, %s rank %u: %s", transport->me, what, rank,
@@ -162,7 +162,7 @@ static void send_held(struct copse_transport *transport, uint32_t to, uint64_t b
   copse_transport_drop(transport, held);
 }
 
-/* What waits for the step's end. */
+/* Sends what waits for the step's end. */
 static void send_waiting(struct copse_transport *transport, uint32_t to) {
   struct copse_payload *batch = transport->peers[to].batch;
   send_held(transport, to, 0);
@@ -248,7 +248,7 @@ static bool push_out(struct copse_transport *transport) {
   return moved;
 }
 
-/* A rank that has left a call may not come back for long. */
+/* Whether all has left: a rank that has left a call may not come back for long. */
 bool copse_transport_all_left(struct copse_transport *transport) {
   int done = 1;
   if (transport->n_outgoing > 0) return false;
@@ -303,8 +303,8 @@ static void rest(struct copse_transport *transport) {
     nanosleep(&nap, NULL);
 }
 
-/* The time by which ranks are judged. Between two looks at most an eighth of the limit passes: a
- * process that did not run, as on a paused machine, has received nothing. */
+/* Returns the time by which ranks are judged. Between two looks at most an eighth of the limit
+ * passes: a process that did not run, as on a paused machine, has received nothing. */
 static double look(struct copse_transport *transport) {
   double now = copse_clock_seconds(), passed = now - transport->last_look;
   transport->last_look = now;
@@ -333,7 +333,7 @@ static void ask_all(struct copse_transport *transport, double now) {
     if (r != transport->me) send_own(transport, r, COPSE_TRANSPORT_PING, NULL, 0);
 }
 
-/* "; nor does rank 3" and so on: the one that a rank waits for may itself hang over a dead one. */
+/* Adds "; nor does rank 3" and so on: who a rank waits for may itself hang over a dead one. */
 static void add_others(const struct copse_transport *transport, uint32_t rank, double recent,
                        char *text, size_t size) {
   uint32_t n = 0;
@@ -379,9 +379,9 @@ static bool any_moves(const struct copse_transport *transport, double recent) {
   return false;
 }
 
-/* From who this rank waits for to who that one waits for: a rank that doesn't answer is at fault;
- * where one still moves the wait goes on. A rank's workers may wait for several others, of which it
- * names one: where the way leads nowhere, what all ranks do decides. */
+/* Follows who waits for whom: a rank that doesn't answer is at fault; where one still moves the
+ * wait goes on. A rank's workers may wait for several others, of which it names one: where the way
+ * leads nowhere, what all ranks do decides. */
 static void judge(struct copse_transport *transport, double now) {
   char text[200] = "";
   uint32_t rank = waits_for(transport, text, sizeof text);
@@ -563,7 +563,7 @@ static void refuse_late(struct copse_transport *transport, uint32_t from) {
                from, (unsigned long long)transport->peers[from].call.launch, transport->me);
 }
 
-/* Where a message of the peer's launch goes. False where it waits for this rank's own launch. */
+/* Finds where a message of the peer's launch goes. False where it waits for this rank's launch. */
 static bool find_place(struct copse_transport *transport, uint32_t from, unsigned tag, size_t n,
                        void **bytes) {
   uint64_t launch = transport->peers[from].call.launch;
@@ -579,7 +579,7 @@ static bool find_place(struct copse_transport *transport, uint32_t from, unsigne
   return false;
 }
 
-/* Where they go is known when all that is before them has been taken, of batches, or started. */
+/* Starts messages whose place is known: all before them has been taken, of batches, or started. */
 static void start_launches(struct copse_transport *transport, uint32_t from) {
   struct copse_incoming *it = transport->peers[from].launches.head;
   for (; it && it->tag != COPSE_TRANSPORT_BATCH; it = it->next) {
@@ -768,8 +768,7 @@ out:
   return status;
 }
 
-/* After a failure the wire may still write to what has been started, and read what goes out: of
- * that memory the transport's own is left to it. */
+/* Frees all but, after a failure, what the wire may still write to or read from. */
 void copse_transport_free(struct copse_transport *transport) {
   if (!transport) return;
   refuse_aborted(transport); /* others still wait */

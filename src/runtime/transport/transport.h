@@ -33,17 +33,17 @@ void copse_transport_free(struct copse_transport *transport);
 
 uint32_t copse_transport_size(const struct copse_transport *transport);
 void copse_transport_set_timeout(struct copse_transport *transport, double seconds);
-/* Why it is of no use any more, or COPSE_OK. */
+/* Returns why it is of no use any more, or COPSE_OK. */
 copse_status copse_transport_status(const struct copse_transport *transport, struct copse_err *err);
-/* From any thread: what runs ends with COPSE_ABORTED at its next step. */
+/* Aborts from any thread: what runs ends with COPSE_ABORTED at its next step. */
 void copse_transport_abort(struct copse_transport *transport);
 /* Breaks it and notifies all others. The first reason stays; returns its status. */
 copse_status copse_transport_fail(struct copse_transport *transport, const struct copse_err *why);
 copse_status copse_transport_out_of_memory(struct copse_transport *transport);
 
-/* copse_bootstrap's all_gather; `transport` is the context. */
+/* Gathers as copse_bootstrap's all_gather; `transport` is the context. */
 copse_status copse_transport_all_gather(void *transport, const void *mine, void *all, size_t bytes);
 
-/* The shape of a communicator of one rank here and the others behind the transport. */
+/* Describes a communicator of one rank here and the others behind the transport. */
 void copse_transport_shape(struct copse_transport *transport, copse_bootstrap *bootstrap,
                            struct copse_comm_shape *shape);

@@ -59,7 +59,7 @@ __attribute__((format(printf, 3, 4))) static copse_status refuse(struct rendezvo
   return status;
 }
 
-/* "nothing has come from ranks 1, 3 within 60 s" */
+/* Tells "nothing has come from ranks 1, 3 within 60 s". */
 static copse_status tell_missing(struct rendezvous *it) {
   char list[160];
   size_t used = 0;
@@ -114,7 +114,7 @@ static bool give(const struct rendezvous *it, int fd, const void *bytes, size_t 
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-/* "HOST:PORT", the host in [] or not; false for what is a file. */
+/* Whether it is "HOST:PORT", the host in [] or not; false for what is a file. */
 static bool is_address(const char *where) {
   const char *colon = strrchr(where, ':');
   return colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1) &&
@@ -177,7 +177,7 @@ static copse_status listen_at(struct rendezvous *it) {
   return given ? COPSE_OK : publish(it);
 }
 
-/* Who speaks another language is not of this job, and is left alone. */
+/* Welcomes a process. Who speaks another language is not of this job, and is left alone. */
 static copse_status welcome(struct rendezvous *it, int fd, int *n_here) {
   struct hello hello;
   if (!take(it, fd, &hello, sizeof hello) || memcmp(hello.magic, MAGIC, sizeof MAGIC) != 0) {
@@ -220,8 +220,8 @@ static bool read_file(const char *path, char *where, size_t size) {
   return whole && is_address(where);
 }
 
-/* Makes one attempt; a file that a former job left leads nowhere, so that the next is read again.
- */
+/* Makes one attempt; a file that a former job left leads nowhere, so that the next is read
+ * again. */
 static int try_to_reach(struct rendezvous *it) {
   char where[300];
   struct addrinfo *found;
@@ -467,9 +467,9 @@ static copse_status test_request(void *context, void *request, int *done) {
   return code == UCS_OK ? COPSE_OK : failed(wire, "a message", code);
 }
 
-/* Progress that was made while the caller looked at one message may have ended another: no sleep
- * before all were looked at again. A worker that can't be armed twice without progress in between
- * waits for a slot at a receiver, which nothing signals. */
+/* Waits for events. Progress that was made while the caller looked at one message may have ended
+ * another: no sleep before all were looked at again. A worker that can't be armed twice without
+ * progress in between waits for a slot at a receiver, which nothing signals. */
 static void wait_for_events(void *context, unsigned microseconds) {
   struct wire *wire = context;
   const struct timespec limit = {0, (long)microseconds * 1000}, nap = {0, NAP_NANOSECONDS};
@@ -487,9 +487,9 @@ static void wait_for_events(void *context, unsigned microseconds) {
 
 static const char *why(void *context) { return ((struct wire *)context)->text; }
 
-/* A send is done for UCX when its bytes may change: what TCP's socket has no room for, and a
- * rendezvous's last word, wait within UCX until this process makes progress. A rank that leaves its
- * last call without it would leave the receiver hanging. */
+/* Flushes what UCX holds. A send is done for UCX when its bytes may change: what TCP's socket has
+ * no room for, and a rendezvous's last word, wait within UCX until this process makes progress. A
+ * rank that leaves its last call without it would leave the receiver hanging. */
 static copse_status flush(void *context, int *done) {
   static const ucp_request_param_t plain = {.op_attr_mask = 0};
   struct wire *wire = context;
@@ -518,8 +518,8 @@ static void drop(struct wire *wire) {
   free(wire);
 }
 
-/* Where others may be gone, messages that are on their way may still use memory of the caller's:
- * everything stays as it is. */
+/* Ends the wire in order. Where others may be gone, messages that are on their way may still use
+ * memory of the caller's: everything stays as it is. */
 static void end_wire(void *context, int orderly) {
   struct wire *wire = context;
   int done = 0;
@@ -654,8 +654,8 @@ copse_status copse_wire_new_ucx(int n_ranks, int rank, const copse_bootstrap *bo
   return COPSE_OK;
 }
 
-/* The entry that `copse run` looks up by name: the processes meet at `where`. `text` gets the
- * reason. COPSE_UNSUPPORTED for another version of copse. */
+/* Starts as the entry that `copse run` looks up by name: the processes meet at `where`. `text` gets
+ * the reason. COPSE_UNSUPPORTED for another version of copse. */
 COPSE_API copse_status copse_ucx_start(const char *version, const struct copse_meeting *meeting,
                                        copse_wire *out, char *text, size_t size);
 copse_status copse_ucx_start(const char *version, const struct copse_meeting *meeting,

@@ -58,7 +58,7 @@ bool copse_schedule_has_nodes_of(const struct copse_schedule *schedule,
 
 /* ---- the topology's own numbers ---- */
 
-/* A list of nodes of the schedule as one of nodes of the topology. */
+/* Converts a list of nodes of the schedule to one of nodes of the topology. */
 static copse_status place_path(struct copse_arena *arena, const int *at, const int **nodes, int n,
                                struct copse_err *err) {
   int *placed = NULL;
@@ -263,7 +263,7 @@ static int64_t load_of(struct copse_q weight) {
   return (int64_t)((__int128)weight.num * WHOLE_LOAD / weight.den);
 }
 
-/* b * load / c, at least 1 and no more than fits. */
+/* Returns b * load / c, at least 1 and no more than fits. */
 static int64_t scaled(int64_t load, struct copse_q b, struct copse_q c) {
   __int128 n = (__int128)load * b.num / b.den;
   if (n >= INT64_MAX) return INT64_MAX;
@@ -298,7 +298,7 @@ static copse_status prepare_mending(struct mending *m, const struct copse_schedu
   return COPSE_OK;
 }
 
-/* The tree without what it lost; how many of its ranks hang nowhere. */
+/* Takes the tree without what it lost; returns how many of its ranks hang nowhere. */
 static int take_tree(struct mending *m, const struct copse_schedule_tree *tree) {
   int n = tree->n_edges, lost = 0;
   m->downwards = tree->phase == COPSE_PHASE_BROADCAST;
@@ -319,7 +319,7 @@ static int take_tree(struct mending *m, const struct copse_schedule_tree *tree) 
   return lost;
 }
 
-/* Two to the power of the load's share of the worst, straight between whole powers. */
+/* Returns two to the power of the load's share of the worst, straight between whole powers. */
 static int64_t length_of(const struct mending *m, int link) {
   __int128 power = (__int128)(m->load[link] + m->weight) * STEEPNESS * 1024 / m->worst[link];
   int64_t p = power < MOST_STEEPNESS * 1024 ? (int64_t)power : MOST_STEEPNESS * 1024;
@@ -336,8 +336,8 @@ static bool may_turn(const struct mending *m, int rank) {
   return true;
 }
 
-/* The nearest rank that does not hang on the root and can be hung there, or -1; `via` leads back.
- */
+/* Finds the nearest rank that does not hang on the root and can be hung there, or -1; `via` leads
+ * back. */
 static int find_place(struct mending *m, int root) {
   const struct copse_topology *t = m->t;
   const struct copse_adjacency *next = m->downwards ? &m->leaving : &m->entering;
@@ -360,7 +360,7 @@ static int find_place(struct mending *m, int root) {
   return -1;
 }
 
-/* The way that the search found to a rank, as an edge of the tree. */
+/* Takes the way that the search found to a rank, as an edge of the tree. */
 static copse_status take_way(struct mending *m, struct copse_schedule *s, int rank,
                              struct copse_schedule_edge *out, struct copse_err *err) {
   const struct copse_topology *t = m->t;
@@ -377,7 +377,7 @@ static copse_status take_way(struct mending *m, struct copse_schedule *s, int ra
   return COPSE_OK;
 }
 
-/* The same path the other way around, between the same ranks. */
+/* Takes the same path the other way around, between the same ranks. */
 static copse_status turn_way(struct mending *m, struct copse_schedule *s,
                              const struct copse_schedule_edge *way, struct copse_schedule_edge *out,
                              struct copse_err *err) {
@@ -410,7 +410,7 @@ static copse_status hang(struct mending *m, struct copse_schedule *s, int rank, 
   return COPSE_OK;
 }
 
-/* The edges in the order of before, but none before the one that it hangs on. */
+/* Lists the edges in the order of before, but none before the one that it hangs on. */
 static copse_status list_edges(struct mending *m, struct copse_schedule *s,
                                struct copse_schedule_tree *tree, struct copse_err *err) {
   struct copse_schedule_edge *edges;
@@ -476,7 +476,7 @@ copse_status copse_schedule_mend(struct copse_schedule *s, const struct copse_to
 
 /* ---- numbers where parts are gone ------------------------------------------------------------ */
 
-/* The broken topology's nodes, then the others. */
+/* Numbers the broken topology's nodes, then the others. */
 static copse_status number_nodes(const struct copse_topology *healthy,
                                  const struct copse_topology *t, struct copse_arena *arena,
                                  struct copse_numbering *out, struct copse_err *err) {
@@ -535,7 +535,7 @@ copse_status copse_numbering_path(const struct copse_numbering *numbers,
   return COPSE_OK;
 }
 
-/* Trees of one phase, away from their roots. */
+/* Numbers trees of one phase, away from their roots. */
 static copse_status number_trees(const struct copse_schedule *s, const int *number,
                                  struct copse_arena *arena, struct copse_numbering *out,
                                  struct copse_err *err) {
@@ -669,7 +669,7 @@ static copse_status keep_nodes(const struct copse_numbering *numbers, struct cop
                                    &s->rotations, err);
 }
 
-/* The trees of one phase behind those there. */
+/* Keeps the trees of one phase behind those there. */
 static copse_status keep_trees(const struct copse_numbering *numbers, const int64_t *each,
                                enum copse_phase phase, struct copse_schedule *s,
                                struct copse_schedule_tree *trees, struct copse_err *err) {

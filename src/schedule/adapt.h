@@ -6,16 +6,16 @@
 #include "topology/topology.h"
 
 /*
- * Where the schedule is for some of the topology's GPUs, or for all in another order, *topology is
- * replaced by its choice of those ranks (topology/modify.h), the other GPUs relays or left out as
- * the schedule says. A topology that is a choice already, and one that lacks a rank of the
- * schedule, stay as they are, for the checks that follow to say what is wrong.
+ * Replaces *topology, where the schedule is for some of its GPUs, or for all in another order, by
+ * its choice of those ranks (topology/modify.h), the other GPUs relays or left out as the schedule
+ * says. A topology that is a choice already, and one that lacks a rank of the schedule, stay as
+ * they are, for the checks that follow to say what is wrong.
  */
 copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
                                          struct copse_topology **topology,
                                          struct copse_err *err) COPSE_CHECKED;
 
-/* COPSE_BAD_INPUT, naming `label`, where the topology's ranks are not the schedule's. */
+/* Fails with COPSE_BAD_INPUT, naming `label`, where the topology's ranks are not the schedule's. */
 copse_status copse_schedule_check_ranks(const struct copse_schedule *schedule, const char *label,
                                         const struct copse_topology *topology,
                                         struct copse_err *err) COPSE_CHECKED;
@@ -33,12 +33,12 @@ copse_status copse_schedule_place(struct copse_schedule *schedule,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /*
- * ids [schedule->n_nodes] are nodes of `target`, each once: what the schedule's nodes become.
- * Where that takes links to links of the same bandwidth and ranks to ranks, the image is as good
- * there as the schedule is; nothing of it is checked here. The schedule must be without a root
- * and a demand, and expanded. Ranks are target's. The caller releases *out before `schedule`, whose
- * paths and bound it borrows. COPSE_INVALID for an id that target lacks, and for a schedule of
- * another kind.
+ * Makes the schedule's image by ids [schedule->n_nodes], nodes of `target`, each once: what the
+ * schedule's nodes become. Where that takes links to links of the same bandwidth and ranks to
+ * ranks, the image is as good there as the schedule is; nothing of it is checked here. The
+ * schedule must be without a root and a demand, and expanded. Ranks are target's. The caller
+ * releases *out before `schedule`, whose paths and bound it borrows. COPSE_INVALID for an id that
+ * target lacks, and for a schedule of another kind.
  */
 copse_status copse_schedule_image(const struct copse_schedule *schedule, const char *const *ids,
                                   const struct copse_topology *target, struct copse_schedule **out,
@@ -75,8 +75,8 @@ struct copse_numbering {
   struct copse_schedule schedule;
 };
 
-/* *fits: the schedule is one of all nodes of `healthy`. The arena owns the arrays. COPSE_NOMEM;
- * COPSE_INTERNAL where `topology` has a node that `healthy` lacks. */
+/* Makes the numbers; *fits: the schedule is one of all nodes of `healthy`. The arena owns the
+ * arrays. COPSE_NOMEM; COPSE_INTERNAL where `topology` has a node that `healthy` lacks. */
 copse_status copse_numbering_make(const struct copse_schedule *from,
                                   const struct copse_topology *healthy,
                                   const struct copse_topology *topology, struct copse_arena *arena,
@@ -95,15 +95,15 @@ copse_status copse_numbering_rotations(const struct copse_numbering *numbers,
                                        const struct copse_permutation **out,
                                        struct copse_err *err) COPSE_CHECKED;
 
-/* The healthy topology's link between two nodes, or -1. */
+/* Returns the healthy topology's link between two nodes, or -1. */
 int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst);
-/* The least *k, a multiple of what it was, of which the trees are whole numbers for each root:
- * each [trees]. COPSE_OVERFLOW. */
+/* Finds the least *k, a multiple of what it was, of which the trees are whole numbers for each
+ * root: each [trees]. COPSE_OVERFLOW. */
 copse_status copse_numbering_each(const struct copse_numbering *numbers, int64_t *k, int64_t *each,
                                   struct copse_err *err) COPSE_CHECKED;
-/* What all images put on links of the healthy topology, loads [n_links], a copy for each receiver:
- * each [trees] equal ones for a base tree. *fits, true before: its links are where trees have
- * them. */
+/* Computes what all images put on links of the healthy topology, loads [n_links], a copy for each
+ * receiver: each [trees] equal ones for a base tree. *fits, true before: its links are where trees
+ * have them. */
 copse_status copse_numbering_loads(const struct copse_numbering *numbers, const int64_t *each,
                                    struct copse_q *loads, bool *fits,
                                    struct copse_err *err) COPSE_CHECKED;

@@ -14,10 +14,10 @@
 #define COPSE_FIFO 4
 
 /*
- * Chunks to aim for where data goes through so many levels, from rank to rank, one after the other:
- * 8 for each but one, so that 8/9 of the time all are busy. Predicted times of 45 schedules of 9
- * topologies at 64 KiB to 1 GiB are 3.8 % above those with the best number of chunks for each size;
- * with 4 for each and chunks of at least 128 KiB they were 6.5 % above.
+ * Returns the chunks to aim for where data goes through so many levels, from rank to rank, one
+ * after the other: 8 for each but one, so that 8/9 of the time all are busy. Predicted times of 45
+ * schedules of 9 topologies at 64 KiB to 1 GiB are 3.8 % above those with the best number of
+ * chunks for each size; with 4 for each and chunks of at least 128 KiB they were 6.5 % above.
  */
 static inline int copse_pipeline_chunks(int levels) { return levels > 1 ? 8 * (levels - 1) : 1; }
 
@@ -40,8 +40,8 @@ static inline bool copse_chunks_in_order(uint64_t least) {
 /* The most slots of a plan. */
 #define COPSE_MOST_FIFO 64
 
-/* Slots of a schedule with an objective that states none: for all of its chunks, as far as there
- * can be so many, so that none waits for a slot. */
+/* Returns the slots of a schedule with an objective that states none: for all of its chunks, as far
+ * as there can be so many, so that none waits for a slot. */
 static inline int copse_objective_fifo(int chunks, int stated) {
   if (stated > 0) return stated;
   return chunks < COPSE_FIFO ? COPSE_FIFO : chunks < COPSE_MOST_FIFO ? chunks : COPSE_MOST_FIFO;

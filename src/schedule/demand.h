@@ -17,10 +17,10 @@
 copse_status copse_demand_parse(const char *label, const char *data, size_t size, int n_ranks,
                                 int64_t **bytes, struct copse_err *err) COPSE_CHECKED;
 
-/* M: the largest row sum, the diagonal included. COPSE_OVERFLOW. */
+/* Computes M: the largest row sum, the diagonal included. COPSE_OVERFLOW. */
 copse_status copse_demand_total(const int64_t *bytes, int n_ranks, int64_t *m,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/* The fraction of M that src sends to dst; uniform (1/n) where bytes is NULL. */
+/* Computes the fraction of M that src sends to dst; uniform (1/n) where bytes is NULL. */
 copse_status copse_demand_share(const int64_t *bytes, int n_ranks, int64_t m, int src, int dst,
                                 struct copse_q *share, struct copse_err *err) COPSE_CHECKED;

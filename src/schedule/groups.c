@@ -145,7 +145,7 @@ static copse_status read_ids(const struct reader *r, const cJSON *object, const 
   return COPSE_OK;
 }
 
-/* The groups are known by then. */
+/* Reads a group's number; the groups are known by then. */
 static copse_status read_group(const struct reader *r, const cJSON *item, int *group) {
   return copse_json_get_index(&r->json, item, "group", r->groups->n, group, r->err);
 }
@@ -159,7 +159,8 @@ static copse_status read_phase(const struct reader *r, const cJSON *item, enum c
   return COPSE_OK;
 }
 
-/* An alltoall's cuts name the rank that all goes to, others' the phase. */
+/* Reads the rank that all goes to, which an alltoall's cuts name, or the phase, which others'
+ * do. */
 static copse_status read_phase_or_sink(const struct reader *r, const cJSON *item,
                                        struct copse_groups_cut *cut) {
   const struct copse_groups_member *member = &r->groups->members[cut->group];
@@ -375,7 +376,7 @@ static copse_status refuse_line(const struct list_reader *r, const char *what) {
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->file, r->line, "%s", what);
 }
 
-/* "allreduce" or "broadcast:3". */
+/* Reads "allreduce" or "broadcast:3". */
 static copse_status read_collective(const struct list_reader *r, char *word,
                                     struct copse_group *group) {
   char *colon = strchr(word, ':');

@@ -17,7 +17,7 @@ struct copse_group {
 };
 
 /*
- * A file of groups, one a line:
+ * Parses a file of groups, one a line:
  *
  *     # tensor parallel groups, then data parallel ones
  *     0-7
@@ -25,10 +25,10 @@ struct copse_group {
  *     allreduce 0,8
  *     broadcast:1 1,9
  *
- * A list of ranks as copse_topology_parse_ranks takes it (without blanks), before it, if it is
- * another than `collective`, the collective, with the root's place in the list for broadcast and
- * reduce (else `root`). '#' starts a remark; empty lines don't count. COPSE_BAD_INPUT with file and
- * line; the caller frees *out [*n] with copse_group_list_free.
+ * A line is a list of ranks as copse_topology_parse_ranks takes it (without blanks), before it, if
+ * it is another than `collective`, the collective, with the root's place in the list for broadcast
+ * and reduce (else `root`). '#' starts a remark; empty lines don't count. COPSE_BAD_INPUT with
+ * file and line; the caller frees *out [*n] with copse_group_list_free.
  */
 copse_status copse_group_list_parse(const char *file, const char *data, size_t size,
                                     const struct copse_topology *topology,
@@ -105,8 +105,8 @@ struct copse_groups {
 
 void copse_groups_release(struct copse_groups *groups);
 
-/* The index, "copse-groups/1": all but the schedules, which are files of their own. The caller
- * frees *text. */
+/* Writes the index, "copse-groups/1": all but the schedules, which are files of their own. The
+ * caller frees *text. */
 copse_status copse_groups_to_json(const struct copse_groups *groups, char **text, size_t *size,
                                   struct copse_err *err) COPSE_CHECKED;
 

@@ -172,8 +172,8 @@ int copse_moved_deepest(const struct copse_base_tree *tree, const struct copse_m
   return rank;
 }
 
-/* The ranks that a change of a schedule moves, absent ones first, on the numbers of its base tree:
- * out [n_absent + n_edges]; returns how many. rank_of [n_nodes]. */
+/* Lists the ranks that a change of a schedule moves, absent ones first, on the numbers of its base
+ * tree: out [n_absent + n_edges]; returns how many. rank_of [n_nodes]. */
 static int change_moves(const struct copse_schedule *s, const struct copse_images *images,
                         const int *rank_of, const struct copse_schedule_change *change,
                         struct copse_moved *out) {
@@ -207,7 +207,7 @@ struct lister {
   struct copse_err *err;
 };
 
-/* An edge of a base tree as an image has it. */
+/* Maps an edge of a base tree as an image has it. */
 static copse_status map_edge(struct lister *l, const struct copse_image *image,
                              const struct copse_schedule_edge *from,
                              struct copse_schedule_edge *to) {
@@ -219,8 +219,8 @@ static copse_status map_edge(struct lister *l, const struct copse_image *image,
   return COPSE_OK;
 }
 
-/* Edges so that each comes behind what it hangs on, from the root; turned around for a reduction.
- * COPSE_INVALID where that does not reach all ranks. */
+/* Sorts edges so that each comes behind what it hangs on, from the root; turned around for a
+ * reduction. COPSE_INVALID where that does not reach all ranks. */
 static copse_status sort_edges(struct lister *l, int root, bool reduce,
                                struct copse_schedule_edge *out) {
   int n = l->s->n_ranks, done = 0;
@@ -242,7 +242,7 @@ static copse_status sort_edges(struct lister *l, int root, bool reduce,
              : copse_fail(l->err, COPSE_INVALID, "a changed tree of the schedule leaves ranks out");
 }
 
-/* One image of a tree, with a change or none. */
+/* Lists one image of a tree, with a change or none. */
 static copse_status list_one(struct lister *l, int tree, const struct copse_image *image,
                              const struct copse_schedule_change *change, struct copse_q weight) {
   const struct copse_schedule_tree *from = &l->s->trees[tree];
@@ -275,7 +275,7 @@ static copse_status list_one(struct lister *l, int tree, const struct copse_imag
   return COPSE_OK;
 }
 
-/* All images of one tree: its changes, which come by image, and what they leave. */
+/* Lists all images of one tree: its changes, which come by image, and what they leave. */
 static copse_status list_tree(struct lister *l, int tree, int *change) {
   const struct copse_schedule *s = l->s;
   for (int64_t i = 0; i < l->images.n_images; i++) {
@@ -339,7 +339,7 @@ static int map_rank(const struct expansion *x, int rank) {
   return x->rank_of[x->power[x->schedule->rank_nodes[rank]]];
 }
 
-/* The image of a flow: the nodes of its paths mapped, the weights the same. */
+/* Maps a flow: the nodes of its paths by the image, the weights the same. */
 static copse_status map_flow(struct expansion *x, const struct copse_schedule_flow *from) {
   struct copse_schedule_path *paths;
   COPSE_DO(COPSE_ARRAY(&x->schedule->arena, (size_t)from->n_paths, paths, x->err));
@@ -367,7 +367,7 @@ static copse_status map_tree(struct expansion *x, const struct copse_schedule_tr
   return COPSE_OK;
 }
 
-/* How much all images take, about; what is asked of the arena is rounded up. */
+/* Estimates how much all images take; what is asked of the arena is rounded up. */
 static int64_t bytes_of_images(const struct copse_schedule *s) {
   int64_t bytes = 0, all;
   for (int t = 0; t < s->n_trees; t++)
@@ -390,7 +390,7 @@ static copse_status check_size(const struct copse_schedule *s, struct copse_err 
                     bytes >> 30, MOST_BYTES >> 30);
 }
 
-/* What is listed, under all powers of one rotation. */
+/* Lists what is there under all powers of one rotation. */
 static copse_status turn(struct expansion *x, const struct copse_permutation *rotation,
                          const struct copse_schedule_tree *trees,
                          const struct copse_schedule_flow *flows) {
@@ -435,7 +435,7 @@ copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *e
 
 /* ---- heights --------------------------------------------------------------------------------- */
 
-/* The height of what remains once n ranks have moved, -1 where something hangs nowhere.
+/* Returns the height of what remains once n ranks have moved, -1 where something hangs nowhere.
  * O(ranks + n height) */
 static int moved_height(const struct copse_base_tree *tree, const struct copse_moved *moved,
                         const int *move_at, int n) {
@@ -494,8 +494,8 @@ static copse_status changes_height(const struct copse_schedule *s, int *height, 
   return COPSE_OK;
 }
 
-/* Edges come in an order in which one end's depth is known before it is needed: from the
- * root outwards in a broadcast tree, and so backwards in a reduce tree. */
+/* Returns a tree's height. Edges come in an order in which one end's depth is known before it is
+ * needed: from the root outwards in a broadcast tree, and so backwards in a reduce tree. */
 static int tree_height(const struct copse_schedule_tree *tree, int *depth) {
   int height = 0;
   depth[tree->root] = 0;
@@ -509,7 +509,7 @@ static int tree_height(const struct copse_schedule_tree *tree, int *depth) {
   return height;
 }
 
-/* Ranks that a path visits after its first. */
+/* Counts the ranks that a path visits after its first. */
 static int path_hops(const struct copse_schedule_path *path, const char *is_rank) {
   int hops = 0;
   for (int i = 1; i < path->n_nodes; i++) hops += is_rank[path->nodes[i]];
@@ -531,7 +531,7 @@ static int flows_height(const struct copse_schedule *schedule) {
   return height;
 }
 
-/* The highest tree, of stages one after the other; -1 when memory ran out. */
+/* Returns the height of the highest tree, of stages one after the other; -1 when memory ran out. */
 static int trees_height(const struct copse_schedule *schedule, double *mean_height) {
   int height = 0, stage = 0, before = 0; /* before: the stages of the piece so far */
   double weighed_mean_height = 0, whole = 0;

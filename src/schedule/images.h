@@ -23,13 +23,14 @@ struct copse_image {
   int powers[COPSE_SCHEDULE_MAX_ROTATIONS];
 };
 
-/* Of n permutations of n_nodes nodes. The arena owns the arrays. COPSE_NOMEM; COPSE_INVALID where
- * a cycle does not divide the order of its permutation. */
+/* Prepares the images of n permutations of n_nodes nodes. The arena owns the arrays. COPSE_NOMEM;
+ * COPSE_INVALID where a cycle does not divide the order of its permutation. */
 copse_status copse_images_make(const struct copse_permutation *rotations, int n, int n_nodes,
                                struct copse_arena *arena, struct copse_images *out,
                                struct copse_err *err) COPSE_CHECKED;
 struct copse_image copse_image_of(const struct copse_images *images, int64_t number);
-/* Where an image has what the base tree has at `node`; and the other way around. */
+/* Returns where an image has what the base tree has at `node`; copse_image_back the other way
+ * around. */
 int copse_image_node(const struct copse_images *images, const struct copse_image *image, int node);
 int copse_image_back(const struct copse_images *images, const struct copse_image *image, int node);
 
@@ -54,17 +55,18 @@ struct copse_moved {
   int rank, up;
 };
 
-/* How deep rank v lies once ranks have moved: -1 where it hangs nowhere, below what does, in a
- * circle, or below what is absent. move_at [ranks]: where moved has a rank, from 1; 0: it has not
- * moved. O(height) */
+/* Returns how deep rank v lies once ranks have moved: -1 where it hangs nowhere, below what does,
+ * in a circle, or below what is absent. move_at [ranks]: where moved has a rank, from 1; 0: it has
+ * not moved. O(height) */
 int copse_moved_depth(const struct copse_base_tree *tree, const struct copse_moved *moved,
                       const int *move_at, int v);
-/* Of all ranks, which moved in no circle, and where each hangs. O(ranks + n) */
+/* Computes that of all ranks, which moved in no circle, and where each hangs. O(ranks + n) */
 void copse_moved_depths(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
                         int *up, int *depth);
-/* Likewise, and the deepest rank where one is deeper than *deepest, which becomes its depth; -1:
- * none is. */
+/* Does the same, and returns the deepest rank where one is deeper than *deepest, which becomes its
+ * depth; -1: none is. */
 int copse_moved_deepest(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
                         int *up, int *depth, int *deepest);
-/* How far down it goes from a rank over ranks that have not moved. O(what hangs below it) */
+/* Returns how far down it goes from a rank over ranks that have not moved. O(what hangs below
+ * it) */
 int copse_moved_below(const struct copse_base_tree *tree, const int *move_at, int rank);

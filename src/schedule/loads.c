@@ -45,7 +45,8 @@ static copse_status set_weight(struct summing *s, struct copse_q weight) {
   return status;
 }
 
-/* With a tree, once where switches copy or combine; `stamp` is the tree's number from 1 on. */
+/* Counts a path's loads; with a tree, once where switches copy or combine; `stamp` is the tree's
+ * number from 1 on. */
 static void count_path(struct summing *s, const int *nodes, int n,
                        const struct copse_schedule_tree *tree, int stamp) {
   const struct copse_node *all = s->topology->nodes;

@@ -15,11 +15,11 @@
 copse_status copse_schedule_loads(const struct copse_topology *topology,
                                   const struct copse_schedule *schedule, struct copse_q *loads,
                                   struct copse_err *err) COPSE_CHECKED;
-/* time_per_GB: the largest of them over bandwidth. */
+/* Computes time_per_GB: the largest of them over bandwidth. */
 copse_status copse_loads_time(const struct copse_topology *topology,
                               const struct copse_schedule *schedule, struct copse_q *time,
                               struct copse_err *err) COPSE_CHECKED;
-/* The same of trees or flows that are no schedule yet. */
+/* Computes the same of trees or flows that are no schedule yet. */
 copse_status copse_tree_time(const struct copse_topology *topology,
                              const struct copse_schedule_tree *trees, size_t n_trees,
                              struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
@@ -28,9 +28,9 @@ copse_status copse_flow_time(const struct copse_topology *topology,
                              struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
 
 /*
- * *counts: with a copy for each that a switch sends on to, the time would be longer than `time`.
- * copies, adds [n_nodes]: the switches into (out of) which some tree crosses a link several times,
- * counted once.
+ * Finds the switches that copy or add: *counts: with a copy for each that a switch sends on to,
+ * the time would be longer than `time`. copies, adds [n_nodes]: the switches into (out of) which
+ * some tree crosses a link several times, counted once.
  */
 copse_status copse_tree_switches(const struct copse_topology *topology,
                                  const struct copse_schedule_tree *trees, size_t n_trees,
@@ -50,15 +50,16 @@ struct copse_guessed {
   const int *links; /* [n] of the topology, in its order */
 };
 
-/* The schedule's nodes are the topology's. The list is in the arena. COPSE_NOMEM. */
+/* Finds the guesses that a bound rests on. The schedule's nodes are the topology's. The list is in
+ * the arena. COPSE_NOMEM. */
 copse_status copse_guessed_find(const struct copse_topology *topology,
                                 const struct copse_schedule *schedule, struct copse_arena *arena,
                                 struct copse_guessed *out, struct copse_err *err) COPSE_CHECKED;
 
-/* "cpu@0 -> cpu@1 and 1 like it, 16 GB/s: NCCL's constant for such CPUs. To measure it: ..", a line
- * for each kind of guess, which begins with `before`. */
+/* Adds "cpu@0 -> cpu@1 and 1 like it, 16 GB/s: NCCL's constant for such CPUs. To measure it: ..", a
+ * line for each kind of guess, which begins with `before`. */
 void copse_guessed_text(const struct copse_topology *topology, const struct copse_guessed *guessed,
                         const char *before, struct copse_text *text);
-/* A JSON list of {"src", "dst", "bandwidth_GBps", "reason", "remedy"}. */
+/* Adds a JSON list of {"src", "dst", "bandwidth_GBps", "reason", "remedy"}. */
 void copse_guessed_json(const struct copse_topology *topology, const struct copse_guessed *guessed,
                         struct copse_text *text);

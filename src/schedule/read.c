@@ -12,14 +12,14 @@
 #include "schedule/chunks.h"
 #include "schedule/read_internal.h"
 
-/* COPSE_BAD_INPUT at the item's line, or its parent's. */
+/* Fails with COPSE_BAD_INPUT at the item's line, or its parent's. */
 copse_status copse_reader_refuse(struct copse_reader *r, const cJSON *item, const cJSON *parent,
                                  const char *what) {
   return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(item, parent), "%s",
                        what);
 }
 
-/* The same for a schedule that is well formed but not one of its collective, with `untrue`. */
+/* Fails with `untrue` for a schedule that is well formed but not one of its collective. */
 static copse_status refute(struct copse_reader *r, const cJSON *item, const cJSON *parent,
                            const char *what) {
   return copse_fail_at(r->err, r->untrue, r->json.file, copse_json_line(item, parent), "%s", what);
@@ -30,7 +30,7 @@ int copse_reader_known(const struct copse_reader *r, const char *id) {
   return copse_index_map_find(&r->index, id, r->nodes, sizeof *r->nodes, 0);
 }
 
-/* The index of a node id, new ones appended. */
+/* Finds the index of a node id, new ones appended. */
 copse_status copse_reader_intern(struct copse_reader *r, const char *id, int *index) {
   *index = copse_reader_known(r, id);
   if (*index >= 0) return COPSE_OK;
@@ -40,7 +40,7 @@ copse_status copse_reader_intern(struct copse_reader *r, const char *id, int *in
   return copse_arena_text(&r->schedule->arena, id, &r->nodes[r->n_nodes++], r->err);
 }
 
-/* Zeroed memory of the schedule, at *out_pointer. */
+/* Takes zeroed memory of the schedule, at *out_pointer. */
 copse_status copse_reader_take(struct copse_reader *r, size_t n, size_t size, void *out_pointer) {
   return copse_arena_array(&r->schedule->arena, n, size, out_pointer, r->err);
 }
@@ -68,7 +68,8 @@ copse_status copse_reader_nodes(struct copse_reader *r, const cJSON *object, con
   return read_nodes_or(r, object, key, what, out, n);
 }
 
-/* The member `key`, an array, and zeroed memory of the schedule for its items at *out_pointer. */
+/* Takes the member `key`, an array, and zeroed memory of the schedule for its items at
+ * *out_pointer. */
 copse_status copse_reader_take_list(struct copse_reader *r, const cJSON *object, const char *key,
                                     size_t size, const cJSON **array, void *out_pointer) {
   COPSE_DO(copse_json_get_array(&r->json, object, key, array, r->err));
@@ -237,7 +238,7 @@ static copse_status read_demand(struct copse_reader *r, const cJSON *rows) {
   return COPSE_OK;
 }
 
-/* Zeroed memory for the items of a list that is still text, and that it is one. */
+/* Takes zeroed memory for the items of a list that is still text, and checks that it is one. */
 static copse_status take_items(struct copse_reader *r, const char *key, size_t size,
                                const struct copse_json_list **list, void *out_pointer) {
   const cJSON *array;
@@ -247,7 +248,7 @@ static copse_status take_items(struct copse_reader *r, const char *key, size_t s
   return copse_reader_take(r, (*list)->n, size, out_pointer);
 }
 
-/* "flows", "demand", "forward" and "rotation" of an alltoall. */
+/* Reads "flows", "demand", "forward" and "rotation" of an alltoall. */
 static copse_status read_flows(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
   struct copse_schedule_flow *out;
@@ -278,7 +279,7 @@ static copse_status read_ranks(struct copse_reader *r) {
   return copse_arena_array(&r->scratch, (size_t)s->n_ranks, 1, &r->seen, r->err);
 }
 
-/* Optional: "exclude" or "relay". */
+/* Reads, if it is there, "exclude" or "relay". */
 static copse_status read_others(struct copse_reader *r) {
   const char *others = "relay";
   if (copse_json_get(r->json.root, "others"))
@@ -289,7 +290,7 @@ static copse_status read_others(struct copse_reader *r) {
   return COPSE_OK;
 }
 
-/* Optional: the switches that the time counts on. */
+/* Reads, if they are there, the switches that the time counts on. */
 static copse_status read_switches(struct copse_reader *r) {
   static const char not_ids[] = "\"in_network\" must hold arrays of node ids";
   const cJSON *item = copse_json_get(r->json.root, "in_network");
@@ -317,7 +318,7 @@ static copse_status read_topology(struct copse_reader *r) {
   return copse_arena_text(&s->arena, sha256, &s->topology_sha256, r->err);
 }
 
-/* Between the first n ranks. */
+/* Reads an edge between the first n ranks. */
 static copse_status read_edge(struct copse_reader *r, const cJSON *item, const cJSON *parent, int n,
                               struct copse_schedule_edge *edge) {
   COPSE_DO(copse_json_expect_object(&r->json, item, parent, "an edge", edge_keys, r->err));
@@ -328,8 +329,8 @@ static copse_status read_edge(struct copse_reader *r, const cJSON *item, const c
 }
 
 /*
- * Broadcast: each src is the root or was a dst before, each dst is new. Reduce: the same from the
- * last edge on, which leads to the root.
+ * Checks a tree. Broadcast: each src is the root or was a dst before, each dst is new. Reduce: the
+ * same from the last edge on, which leads to the root.
  */
 static copse_status check_tree(struct copse_reader *r, const cJSON *item,
                                const struct copse_schedule_tree *tree) {
@@ -364,7 +365,7 @@ static copse_status read_edges(struct copse_reader *r, const cJSON *item,
   return check_tree(r, item, tree);
 }
 
-/* Of an allreduce in stages. */
+/* Reads the stage of a tree of an allreduce in stages. */
 static copse_status read_stage(struct copse_reader *r, const cJSON *item,
                                struct copse_schedule_tree *tree) {
   const struct copse_schedule *s = r->schedule;
@@ -417,7 +418,7 @@ static copse_status add_shares(struct copse_reader *r, enum copse_phase phase,
   return s->n_rotations > 0 ? spread_shares(r, shares) : COPSE_OK;
 }
 
-/* At the root's first tree; at the document where it has none. */
+/* Refutes at the root's first tree; at the document where it has none. */
 static copse_status refute_shares(struct copse_reader *r, int root, struct copse_q sum,
                                   struct copse_q due) {
   const struct copse_json_list *trees = copse_json_list(&r->json, "trees");
@@ -455,8 +456,8 @@ static bool follows(const struct copse_schedule_tree *tree,
                                        : tree->stage == before->stage + 1);
 }
 
-/* Whether none of a tree's ranks is in another reduce tree of the stage; they are now in this one.
- */
+/* Whether none of a tree's ranks is in another reduce tree of the stage; they are now in this
+ * one. */
 static bool is_apart(struct copse_reader *r, const struct copse_schedule_tree *tree) {
   if (tree->phase == COPSE_PHASE_BROADCAST) return true;
   bool apart = r->seen[tree->root]++ == 0;
@@ -464,7 +465,7 @@ static bool is_apart(struct copse_reader *r, const struct copse_schedule_tree *t
   return apart;
 }
 
-/* Stages: in order, and pieces that are all of M. */
+/* Checks stages: they come in order, and pieces are all of M. */
 static copse_status check_stages(struct copse_reader *r) {
   const struct copse_schedule_tree *before = NULL, *trees = r->schedule->trees;
   struct copse_q whole = COPSE_Q_ZERO;
@@ -498,7 +499,8 @@ static copse_status check_shares(struct copse_reader *r) {
   return COPSE_OK;
 }
 
-/* Optional, of the compact form: by tree, then by image, of those that there are. */
+/* Reads, if they are there, changes of the compact form: by tree, then by image, of those that
+ * there are. */
 static copse_status read_changes(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
   const cJSON *changes, *edges;
@@ -562,7 +564,7 @@ static copse_status read_collective(struct copse_reader *r) {
   return COPSE_OK;
 }
 
-/* Optional: older or foreign files say it through the trees alone. */
+/* Reads the root, if it is there: older or foreign files say it through the trees alone. */
 static copse_status read_root(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
   const struct copse_json_list *trees = copse_json_list(&r->json, "trees");

@@ -4,7 +4,7 @@
 
 #include "schedule/read_internal.h"
 
-/* "src>dst"; ids may hold '>' themselves, so every one of them is tried. */
+/* Splits "src>dst"; ids may hold '>' themselves, so every one of them is tried. */
 static copse_status split_key(struct copse_reader *r, const cJSON *item, const cJSON *parent,
                               struct copse_schedule_length *out) {
   char *copy;
@@ -29,7 +29,7 @@ static copse_status split_key(struct copse_reader *r, const cJSON *item, const c
   return copse_reader_intern(r, first + 1, &out->dst);
 }
 
-/* "lengths" of a bound. */
+/* Reads "lengths" of a bound. */
 static copse_status read_lengths(struct copse_reader *r, const cJSON *bound,
                                  const struct copse_schedule_length **out, int *n) {
   const cJSON *object = copse_json_get(bound, "lengths");
@@ -82,7 +82,7 @@ static copse_status read_potential(struct copse_reader *r, const cJSON *item, co
   return copse_reader_intern(r, node, &potential->node);
 }
 
-/* "cuts" and "potentials" of an allreduce's. */
+/* Reads "cuts" and "potentials" of an allreduce's. */
 static copse_status read_forests(struct copse_reader *r, const cJSON *bound) {
   struct copse_bound *b = &r->schedule->bound;
   struct copse_schedule_cut *cut;
@@ -164,7 +164,7 @@ static copse_status read_later(struct copse_reader *r, const cJSON *item,
   return COPSE_OK;
 }
 
-/* A member that no proof of the kind reads is refused: it would look proved. */
+/* Refuses a member that no proof of the kind reads: it would look proved. */
 static copse_status refuse_unread(struct copse_reader *r, const cJSON *item,
                                   enum copse_bound_at_kind kind, const char *name) {
   enum {

@@ -19,25 +19,26 @@ struct copse_reader {
   struct copse_err *err;
 };
 
-/* COPSE_BAD_INPUT at the item's line, or its parent's. */
+/* Fails with COPSE_BAD_INPUT at the item's line, or its parent's. */
 copse_status copse_reader_refuse(struct copse_reader *r, const cJSON *item, const cJSON *parent,
                                  const char *what) COPSE_CHECKED;
-/* The index of an id seen before, -1 for others. */
+/* Returns the index of an id seen before, -1 for others. */
 int copse_reader_known(const struct copse_reader *r, const char *id);
-/* The index of a node id, new ones appended. */
+/* Finds the index of a node id, new ones appended. */
 copse_status copse_reader_intern(struct copse_reader *r, const char *id, int *index) COPSE_CHECKED;
-/* Zeroed memory of the schedule, at *out_pointer. */
+/* Takes zeroed memory of the schedule, at *out_pointer. */
 copse_status copse_reader_take(struct copse_reader *r, size_t n, size_t size,
                                void *out_pointer) COPSE_CHECKED;
-/* The member `key`: an array of node ids. */
+/* Reads the member `key`: an array of node ids. */
 copse_status copse_reader_nodes(struct copse_reader *r, const cJSON *object, const char *key,
                                 const int **out, int *n) COPSE_CHECKED;
-/* The member `key`, an array, and zeroed memory of the schedule for its items at *out_pointer. */
+/* Takes the member `key`, an array, and zeroed memory of the schedule for its items at
+ * *out_pointer. */
 copse_status copse_reader_take_list(struct copse_reader *r, const cJSON *object, const char *key,
                                     size_t size, const cJSON **array,
                                     void *out_pointer) COPSE_CHECKED;
 
-/* The bound; that for a size; that of trees on the fabric's own routes. */
+/* Reads the bound; that for a size; that of trees on the fabric's own routes. */
 copse_status copse_reader_bound(struct copse_reader *r) COPSE_CHECKED;
 copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) COPSE_CHECKED;
 copse_status copse_reader_routes(struct copse_reader *r, const cJSON *item) COPSE_CHECKED;

@@ -52,7 +52,7 @@ bool copse_schedule_fits_k(const struct copse_schedule *s) {
   return true;
 }
 
-/* A place that is done is marked in `done`: its cycle's least place comes first. */
+/* Marks a place that is done in `done`: its cycle's least place comes first. */
 copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
                               struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *done = NULL;
@@ -122,7 +122,7 @@ int64_t copse_schedule_images(const struct copse_schedule *schedule) {
 
 /* Writes "copse-schedule/1"; read.c reads it. */
 
-/* Their ids; nodes NULL: the first n of all. */
+/* Adds the nodes' ids; nodes NULL: the first n of all. */
 static void add_nodes(struct copse_text *text, const struct copse_schedule *schedule,
                       const int *nodes, int n) {
   copse_text_append(text, "[", 1);
@@ -137,7 +137,7 @@ static const char *phase_name(enum copse_phase phase) {
   return phase == COPSE_PHASE_REDUCE ? "reduce" : "broadcast";
 }
 
-/* "src>dst": length, integers as numbers. */
+/* Adds "src>dst": length, integers as numbers. */
 static void add_lengths(struct copse_text *text, const struct copse_schedule *schedule,
                         const struct copse_schedule_length *lengths, int n) {
   copse_text_add(text, ",\n  \"lengths\": {");

@@ -128,8 +128,8 @@ struct copse_bound {
   int n_potentials;
 };
 
-/* The cut that bounds: of COPSE_BOUND_FORESTS that of most weight, else the first; n_nodes 0: none.
- */
+/* Returns the cut that bounds: of COPSE_BOUND_FORESTS that of most weight, else the first; n_nodes
+ * 0: none. */
 struct copse_schedule_cut copse_bound_main_cut(const struct copse_bound *bound);
 
 /*
@@ -277,8 +277,8 @@ static inline bool copse_schedule_doubles(const struct copse_schedule *schedule)
   return schedule->n_trees > 0 && schedule->trees[0].stage > 0;
 }
 
-/* The smallest k for which all trees' weights are multiples of 1/(N k), with a root of 1/k; 0 where
- * that has more than 63 bits. */
+/* Returns the smallest k for which all trees' weights are multiples of 1/(N k), with a root of 1/k;
+ * 0 where that has more than 63 bits. */
 int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
 /* Whether they are of one root, phase and weight, with the same edges over the same paths in one
  * order. */
@@ -289,19 +289,18 @@ bool copse_schedule_same_tree(const struct copse_schedule_tree *a,
 bool copse_schedule_fits_k(const struct copse_schedule *schedule);
 
 /*
- * values [n] become those under all powers of a permutation: each cycle's sum, so often as the
- * powers go around it. COPSE_INVALID where a cycle's length does not divide the order;
+ * Replaces values [n] by those under all powers of a permutation: each cycle's sum, so often as
+ * the powers go around it. COPSE_INVALID where a cycle's length does not divide the order;
  * COPSE_OVERFLOW.
  */
 copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* The largest chunk of a schedule with an objective: COPSE_CHUNK_BYTES, or what its largest
+/* Returns the largest chunk of a schedule with an objective: COPSE_CHUNK_BYTES, or what its largest
  * transfer is cut into at its size. */
 int64_t copse_schedule_chunk_bytes(const struct copse_schedule *schedule);
 
-/* How many images of a compact schedule's trees or flows there are, themselves included; 1 for
- * others. */
+/* Counts the images of a compact schedule's trees or flows, themselves included; 1 for others. */
 int64_t copse_schedule_images(const struct copse_schedule *schedule);
 
 /*
@@ -312,22 +311,24 @@ int64_t copse_schedule_images(const struct copse_schedule *schedule);
 copse_status copse_schedule_expand(struct copse_schedule *schedule,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* The paths of all flows that are listed. */
+/* Counts the paths of all flows that are listed. */
 int copse_schedule_paths(const struct copse_schedule *schedule);
 
-/* Of all trees. */
+/* Counts the edges of all trees. */
 int64_t copse_schedule_edges(const struct copse_schedule *schedule);
 
-/* Longest way in hops between ranks: from a root over all trees, or over all flows' paths. */
+/* Returns the longest way in hops between ranks: from a root over all trees, or over all flows'
+ * paths. */
 int copse_schedule_height(const struct copse_schedule *schedule);
 
-/* The trees' heights on average, each by its weight; 0 without trees. */
+/* Returns the trees' heights on average, each by its weight; 0 without trees. */
 double copse_schedule_mean_height(const struct copse_schedule *schedule);
 
-/* M / T in GB/s; infinity for a single rank. For reports. */
+/* Returns M / T in GB/s; infinity for a single rank. For reports. */
 double copse_schedule_algbw(const struct copse_schedule *schedule);
 
-/* A copy that borrows what it was copied from, to be changed; the caller releases it first. */
+/* Makes a copy that borrows what it was copied from, to be changed; the caller releases it
+ * first. */
 copse_status copse_schedule_borrow(const struct copse_schedule *from, struct copse_schedule **out,
                                    struct copse_err *err) COPSE_CHECKED;
 
@@ -345,7 +346,7 @@ static inline void copse_schedule_free_at(struct copse_schedule **schedule) {
 
 /* Schedule JSON, "copse-schedule/1": prints the struct copse_schedule. */
 copse_text_printer copse_schedule_print;
-/* In memory; the caller frees *text. */
+/* Writes it in memory; the caller frees *text. */
 copse_status copse_schedule_to_json(const struct copse_schedule *schedule, char **text,
                                     size_t *size, struct copse_err *err) COPSE_CHECKED;
 
@@ -358,7 +359,7 @@ copse_status copse_schedule_parse(const char *label, const char *data, size_t si
 copse_status copse_schedule_load(const char *path, struct copse_schedule **out,
                                  struct copse_err *err) COPSE_CHECKED;
 /*
- * The same for a verifier, to whom a wrong schedule is a result: COPSE_REFUTED, not
+ * Reads the same for a verifier, to whom a wrong schedule is a result: COPSE_REFUTED, not
  * COPSE_BAD_INPUT, for trees, paths, shares, k and algbw that are well formed but wrong.
  */
 copse_status copse_schedule_load_claim(const char *path, struct copse_schedule **out,

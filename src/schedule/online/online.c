@@ -66,7 +66,7 @@ static int64_t count(const struct copse_planner *r, int src, int dst) {
 
 /* ---- creation: paths ---------------------------------------------------------------------- */
 
-/* Whole numbers in the proportion of a flow's weights: exact where they have a common
+/* Sets whole numbers in the proportion of a flow's weights: exact where they have a common
  * denominator that fits, else within 2^-40. */
 static void set_weights(struct copse_planner *r, struct pair *pair,
                         const struct copse_schedule_flow *flow) {
@@ -140,7 +140,7 @@ static copse_status add_flows(struct copse_planner *r, const struct copse_schedu
   return COPSE_OK;
 }
 
-/* Which ways pass through which ranks. */
+/* Indexes which ways pass through which ranks. */
 static void index_touches(struct copse_planner *r, int n_ways, bool fill) {
   for (int w = 0; w < n_ways; w++)
     for (int k = 0; k < r->ways[w].n_nodes; k++) {
@@ -291,7 +291,7 @@ struct copse_online *copse_planner_two_tier(struct copse_planner *r) {
 
 /* ---- planning ---- */
 
-/* Bytes offset..end of a pair's that take way w. */
+/* Finds the bytes offset..end of a pair's that take way w. */
 static void share(const struct copse_planner *r, int w, int64_t *offset, int64_t *end) {
   const struct pair *pair = &r->pairs[r->pair_of_way[w]];
   int64_t bytes = count(r, pair->src, pair->dst);
@@ -341,7 +341,7 @@ static void add_loads(struct copse_planner *r) {
       r->busiest = e;
 }
 
-/* Bytes over the bandwidth of the busiest link, and the latency of the slowest way. */
+/* Returns the bytes over the bandwidth of the busiest link, and the latency of the slowest way. */
 static __int128 predicted_ns(const struct copse_planner *r) {
   if (r->busiest < 0) return 0;
   return (__int128)r->load[r->busiest] * r->scale / r->units[r->busiest] + r->latency_ns;
@@ -382,7 +382,7 @@ copse_status copse_planner_plan(struct copse_planner *r, const int64_t *bytes,
   return COPSE_OK;
 }
 
-/* Bytes over a bandwidth in the planner's units. */
+/* Returns bytes over a bandwidth in the planner's units. */
 static double seconds_of(const struct copse_planner *r, int64_t bytes, int64_t bandwidth) {
   return (double)bytes / 1e9 / ((double)bandwidth / (double)r->scale);
 }

@@ -37,25 +37,25 @@ struct copse_two_tier {
   int *up_start; /* [ranks + 1] into `up`; empty ways with one host */
 };
 
-/* In the arena; COPSE_OK whether found or not; COPSE_NOMEM, COPSE_OVERFLOW. */
+/* Finds whether a topology is two tiers. In the arena; COPSE_OK whether found or not; COPSE_NOMEM,
+ * COPSE_OVERFLOW. */
 copse_status copse_two_tier_find(const struct copse_topology *topology, struct copse_arena *arena,
                                  struct copse_two_tier *tier, struct copse_err *err) COPSE_CHECKED;
 
 struct copse_planner;
 
 /*
- * A planner for `topology`, which it borrows. offline: an alltoall schedule on this topology, used
- * (and copied) where the topology is not two tiers; may be NULL where it is. All memory is taken
- * here.
- * COPSE_UNSUPPORTED where neither way is open; the text says what keeps it from being two tiers.
- * COPSE_INVALID for an offline schedule of another topology.
+ * Makes a planner for `topology`, which it borrows. offline: an alltoall schedule on this
+ * topology, used (and copied) where the topology is not two tiers; may be NULL where it is. All
+ * memory is taken here. COPSE_UNSUPPORTED where neither way is open; the text says what keeps it
+ * from being two tiers. COPSE_INVALID for an offline schedule of another topology.
  */
 copse_status copse_planner_create(const struct copse_topology *topology,
                                   const struct copse_schedule *offline, struct copse_planner **out,
                                   struct copse_err *err) COPSE_CHECKED;
 void copse_planner_release(struct copse_planner *planner);
 
-/* The two-tier planner inside, or NULL where offline paths are used. Borrowed. */
+/* Returns the two-tier planner inside, or NULL where offline paths are used. Borrowed. */
 struct copse_online *copse_planner_two_tier(struct copse_planner *planner);
 
 /*
@@ -69,21 +69,23 @@ struct copse_online *copse_planner_two_tier(struct copse_planner *planner);
 copse_status copse_planner_plan(struct copse_planner *planner, const int64_t *bytes,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/* A lower bound for any schedule of this demand: the worst of the cuts around each rank and
- * host, both ways, and the cut of the offline schedule's own bound, if it has one. with_latency: of
- * two tiers docs/theory.md has the argument; else a hop more. */
+/* Computes a lower bound for any schedule of this demand: the worst of the cuts around each rank
+ * and host, both ways, and the cut of the offline schedule's own bound, if it has one.
+ * with_latency: of two tiers docs/theory.md has the argument; else a hop more. */
 void copse_planner_bound(const struct copse_planner *planner, struct copse_online_bound *bound);
 
-/* Bytes of the busiest NIC or link over its bandwidth, and latencies that nothing hides: what the
- * form of the plan was chosen by. The simulator says more exactly. */
+/* Returns the bytes of the busiest NIC or link over its bandwidth, and latencies that nothing
+ * hides: what the form of the plan was chosen by. The simulator says more exactly. */
 double copse_planner_predicted_seconds(const struct copse_planner *planner);
 
-/* For how many seconds the busiest NIC (two tiers) or link (offline paths) of the plan is taken. */
+/* Returns for how many seconds the busiest NIC (two tiers) or link (offline paths) of the plan is
+ * taken. */
 double copse_planner_busiest_seconds(const struct copse_planner *planner);
 
 /*
- * As copse_online_transfers. On offline paths: hops from rank to rank of kind COPSE_ONLINE_ROUTE,
- * and COPSE_ONLINE_SELF; piece.step numbers the paths of a pair, via_src and via_dst are -1.
+ * Lists what copse_online_transfers does. On offline paths: hops from rank to rank of kind
+ * COPSE_ONLINE_ROUTE, and COPSE_ONLINE_SELF; piece.step numbers the paths of a pair, via_src and
+ * via_dst are -1.
  */
 copse_status copse_planner_transfers(struct copse_planner *planner, int rank, int which,
                                      struct copse_online_transfer *out, int64_t capacity,

@@ -226,7 +226,7 @@ static double latency(const struct search *s, int a, int b) {
   return 1e3 * copse_q_to_double(s->t->links[copse_topology_find_link(s->t, a, b)].latency);
 }
 
-/* A rank's link to or from its host's switch. */
+/* Whether a link is a rank's to or from its host's switch. */
 static bool is_inside(const struct search *s, int rank, int other) {
   return other == s->tier->hub[rank / s->tier->model.ranks_per_host];
 }
@@ -249,7 +249,8 @@ static bool ways_are_separate(struct search *s) {
   return true;
 }
 
-/* Nanoseconds, rounded down; the least of all hosts, since the bound is of them too. */
+/* Finds the latencies in nanoseconds, rounded down; the least of all hosts, since the bound is of
+ * them too. */
 static void find_latencies(struct search *s) {
   struct copse_online_model *m = &s->tier->model;
   double hub = 1e9, up = 1e9, down = 1e9;
@@ -305,7 +306,8 @@ static int64_t host_cut(struct search *s, int h, bool entering) {
   return all < inner ? all : inner;
 }
 
-/* Relays that are joined to one node alone lead nowhere, nor do those before them. */
+/* Leaves out relays that are joined to one node alone, which lead nowhere, and those before
+ * them. */
 static void leave_out_dead_ends(struct search *s) {
   bool *dead = s->outside, *several = s->several;
   memset(dead, 0, (size_t)s->t->n_nodes * sizeof *dead);

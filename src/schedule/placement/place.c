@@ -32,7 +32,7 @@ static copse_status refuse(const struct reader *r, const cJSON *where, const cha
                        "%s", what);
 }
 
-/* Arrays have no line; their first element may. */
+/* Returns the line of an array, which has none itself; its first element may. */
 static long line_of_row(const cJSON *row, const cJSON *step) {
   const cJSON *first = cJSON_IsArray(row) ? copse_json_first(row) : NULL;
   return copse_json_line(first, step);
@@ -67,7 +67,7 @@ static copse_status expect_rows(const struct reader *r, const cJSON *rows, const
                        "\"counts\" must have %d rows, one per rank", r->trace->n_ranks);
 }
 
-/* The first step says how many ranks and experts there are, where the caller doesn't. */
+/* Reads how many ranks and experts there are from the first step, where the caller doesn't say. */
 static copse_status read_sizes(struct reader *r, int n_ranks, int n_experts) {
   COPSE_AT_END(copse_json_free_at) struct copse_json first = {0};
   const cJSON *rows = NULL, *step, *said;
@@ -210,7 +210,7 @@ static int draw_place(struct maker *m) {
   return low;
 }
 
-/* Another expert than the token has: by weight, and after many misses the next free one. */
+/* Draws another expert than the token has: by weight, and after many misses the next free one. */
 static int draw_expert(struct maker *m, int turn) {
   int n = m->spec->n_experts, place = 0;
   for (int tries = 0; tries < 32; tries++) {
@@ -473,7 +473,7 @@ static copse_status add_labels(struct sets *s, const int *label) {
   return COPSE_OK;
 }
 
-/* A host's label is its first rank. */
+/* Adds hosts; a host's label is its first rank. */
 static copse_status add_hosts(struct sets *s) {
   int *label = NULL;
   COPSE_DO(COPSE_ARRAY(s->scratch, (size_t)s->t->n_ranks, label, s->err));
@@ -616,7 +616,7 @@ static copse_status measure_all(const struct copse_topology *t, struct copse_pla
 
 /* ---- costs ----------------------------------------------------------------------------------- */
 
-/* Costs unit / bandwidth as whole numbers; false where they are too large. */
+/* Computes unit / bandwidth as whole numbers; false where they are too large. */
 static bool exact_costs(struct copse_place_cuts *c, int64_t tokens, double *unit_us) {
   int64_t unit = 1, most = 1, time;
   for (int i = 0; i < c->n_cuts; i++)
@@ -635,7 +635,7 @@ static bool exact_costs(struct copse_place_cuts *c, int64_t tokens, double *unit
   return !copse_mul_overflows(most, tokens, &time) && time <= MAX_TIME;
 }
 
-/* floor(most * least / bandwidth): the narrowest cut costs `most`. */
+/* Returns floor(most * least / bandwidth): the narrowest cut costs `most`. */
 static int64_t rounded_cost(struct copse_q least, struct copse_q bandwidth, int64_t most) {
   __int128 a = (__int128)least.num * bandwidth.den, b = (__int128)bandwidth.num * least.den;
   while (a > INT64_MAX || b > INT64_MAX) {

@@ -34,9 +34,9 @@ struct copse_trace {
 };
 
 /*
- * n_ranks, n_experts: what the trace must have, 0 for whatever it has. The caller frees *out
- * with copse_trace_free. COPSE_BAD_INPUT with the line for rows or steps of other sizes, entries
- * that are negative, fractional or too large, unknown keys, no step, no token at all, and
+ * Parses a trace. n_ranks, n_experts: what it must have, 0 for whatever it has. The caller frees
+ * *out with copse_trace_free. COPSE_BAD_INPUT with the line for rows or steps of other sizes,
+ * entries that are negative, fractional or too large, unknown keys, no step, no token at all, and
  * more than COPSE_PLACE_MAX_COUNTS entries; COPSE_NOMEM.
  */
 copse_status copse_trace_parse(const char *label, const char *data, size_t size, int n_ranks,
@@ -44,7 +44,7 @@ copse_status copse_trace_parse(const char *label, const char *data, size_t size,
                                struct copse_err *err) COPSE_CHECKED;
 void copse_trace_free(struct copse_trace *trace);
 
-/* The caller frees *text. */
+/* Writes a trace; the caller frees *text. */
 copse_status copse_trace_to_json(const struct copse_trace *trace, char **text, size_t *size,
                                  struct copse_err *err) COPSE_CHECKED;
 
@@ -63,7 +63,7 @@ struct copse_trace_spec {
   int64_t token_bytes;
   uint64_t seed;
 };
-/* The same spec gives the same trace. COPSE_INVALID, COPSE_NOMEM. */
+/* Generates a trace; the same spec gives the same one. COPSE_INVALID, COPSE_NOMEM. */
 copse_status copse_trace_generate(const struct copse_trace_spec *spec, struct copse_trace *out,
                                   struct copse_err *err) COPSE_CHECKED;
 
@@ -81,10 +81,10 @@ struct copse_place_cuts {
   struct copse_arena arena;
 };
 /*
- * tokens: how many a trace has in all, so that costs fit. A time of 1 unit is *unit_us
- * microseconds for tokens of one byte. Where a common denominator would not fit, costs are
- * rounded down, to about 9 digits: the bound stays one. COPSE_INFEASIBLE naming a rank that
- * can't reach the others or be reached; COPSE_OVERFLOW; COPSE_NOMEM.
+ * Finds the cuts and their costs. tokens: how many a trace has in all, so that costs fit. A time
+ * of 1 unit is *unit_us microseconds for tokens of one byte. Where a common denominator would not
+ * fit, costs are rounded down, to about 9 digits: the bound stays one. COPSE_INFEASIBLE naming a
+ * rank that can't reach the others or be reached; COPSE_OVERFLOW; COPSE_NOMEM.
  */
 copse_status copse_place_cuts_find(const struct copse_topology *topology, int64_t tokens,
                                    struct copse_place_cuts *out, double *unit_us,
@@ -114,10 +114,10 @@ copse_status copse_place_experts(const struct copse_topology *topology,
                                  struct copse_err *err) COPSE_CHECKED;
 void copse_place_report_free(struct copse_place_report *report);
 
-/* "certificate", "branch and cut" or "none". */
+/* Returns "certificate", "branch and cut" or "none". */
 const char *copse_place_proof_name(enum copse_place_proof proof);
 
-/* {"format": "copse-placement/1", ..., "rank_of": [...], "experts_of": {"gpu0": [...]}}. The
+/* Writes {"format": "copse-placement/1", ..., "rank_of": [...], "experts_of": {"gpu0": [...]}}. The
  * caller frees *text. */
 copse_status copse_place_report_to_json(const struct copse_place_report *report,
                                         const struct copse_topology *topology, char **text,

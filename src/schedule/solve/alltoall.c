@@ -98,7 +98,7 @@ static copse_status set_flows(struct build *b) {
   return COPSE_OK;
 }
 
-/* A user who names a tolerance relies on it. */
+/* Checks that a tolerance that a user has named is met: he relies on it. */
 static copse_status check_tolerance(struct build *b) {
   struct copse_q limit;
   if (b->options->tolerance.num == 0 || b->options->may_miss) return COPSE_OK;
@@ -140,8 +140,8 @@ static copse_status set_rotation(struct build *b) {
   return copse_schedule_expand(b->schedule, b->err);
 }
 
-/* Where all flows are listed a rotation of hosts is taken for granted or left: without one the
- * programme is small, and its paths as good. */
+/* Finds the rotation. Where all flows are listed one of hosts is taken for granted or left: without
+ * one the programme is small, and its paths as good. */
 static copse_status find_rotation(struct build *b) {
   struct copse_arena *arena = &b->schedule->arena;
   if (b->topology->n_ranks > COPSE_LISTED_FLOWS_RANKS)

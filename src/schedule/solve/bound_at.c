@@ -78,7 +78,8 @@ struct copy {
 
 #define MAX_COPIES 5
 
-/* docs/theory.md, "Parts of many ranks" and "Rounds"; verify/flows.c has the same order. */
+/* Lists the copies (docs/theory.md, "Parts of many ranks" and "Rounds"); verify/flows.c has the
+ * same order. */
 static int list_copies(const struct copse_bounds *b, struct volume *v, struct copy *copies) {
   bool both = b->collective == COPSE_ALLREDUCE;
   int64_t k = v->n_parts, s = v->part_ranks, any, cross;
@@ -96,7 +97,7 @@ static int list_copies(const struct copse_bounds *b, struct volume *v, struct co
   return n;
 }
 
-/* *fits: the capacities do. */
+/* Adds a copy; *fits: the capacities do. */
 static void add_copy(const struct copse_bounds *b, const int64_t *release, const struct copy *copy,
                      struct volume *v, bool *fits) {
   const struct copse_topology *t = b->topology;
@@ -122,7 +123,7 @@ static void add_copy(const struct copse_bounds *b, const int64_t *release, const
   }
 }
 
-/* Parts of a level that have ranks (NULL: the ranks), named by their least node. */
+/* Finds parts of a level that have ranks (NULL: the ranks), named by their least node. */
 static copse_status find_parts(struct copse_bounds *b, const int *level, struct volume *v,
                                struct copse_err *err) {
   const struct copse_topology *t = b->topology;
@@ -181,7 +182,7 @@ struct candidate {
 
 COPSE_ORDER(by_width, struct candidate, COPSE_UP(width) ?: COPSE_UP(node))
 
-/* Capacities of the links at each node, as far as they fit. */
+/* Adds capacities of the links at each node, as far as they fit. */
 static void add_widths(const struct copse_bounds *b, int64_t *width) {
   for (int e = 0; e < b->topology->n_links; e++) {
     const struct copse_quickest_link *l = &b->sides[0].links[e];
@@ -190,8 +191,8 @@ static void add_widths(const struct copse_bounds *b, int64_t *width) {
   }
 }
 
-/* Ranks of which one stands for those like it; of few all, so that latencies, which symmetries may
- * change, are not missed; of too many half the narrowest, half at even distances. */
+/* Chooses ranks of which one stands for those like it; of few all, so that latencies, which
+ * symmetries may change, are not missed; of too many half the narrowest, half at even distances. */
 static copse_status choose_asked(struct copse_bounds *b, struct copse_err *err) {
   const struct copse_topology *t = b->topology;
   COPSE_AT_END(copse_symmetry_free) struct copse_symmetry symmetry = {0};
@@ -260,8 +261,8 @@ static copse_status copy_schedule(struct copse_bounds *b, const struct copse_sch
   return COPSE_OK;
 }
 
-/* What lengths weigh, and when a link can be of use. Lengths that leave 64 bits are done without.
- */
+/* Computes what lengths weigh, and when a link can be of use. Lengths beyond 64 bits are left
+ * out. */
 static copse_status make_windows(struct copse_bounds *b, struct copse_err *err) {
   const struct copse_topology *t = b->topology;
   const int64_t *before = b->sides[0].nearest, *after = b->sides[1].nearest;
@@ -336,7 +337,7 @@ struct asking {
   struct copse_err *err;
 };
 
-/* The best becomes what a run found. */
+/* Keeps what a run found as the best. */
 static void keep(struct asking *a, struct copse_q time, struct copse_bound_at about) {
   struct copse_q *times = a->times;
   a->times = a->fresh;
@@ -345,7 +346,7 @@ static void keep(struct asking *a, struct copse_q time, struct copse_bound_at ab
   a->best = about;
 }
 
-/* `count` / `of` of M in units of capacity and delay. */
+/* Computes `count` / `of` of M in units of capacity and delay. */
 static copse_status get_amount(const struct asking *a, int64_t count, int64_t of,
                                struct copse_q *out, struct copse_err *err) {
   struct copse_q part;
@@ -356,7 +357,7 @@ static copse_status get_amount(const struct asking *a, int64_t count, int64_t of
   return copse_q_mul(*out, (struct copse_q){a->b->sides[0].delay_scale, 1}, out, err);
 }
 
-/* From the ranks of `from` to those of `to`, count / of M must go; left out beyond 64 bits. */
+/* Asks for count / of M from the ranks of `from` to those of `to`; left out beyond 64 bits. */
 static copse_status ask(struct asking *a, bool reversed, int rank, int64_t count, int64_t of) {
   struct copse_bound_at about = {.kind = COPSE_BOUND_AT_CUT, .reversed = reversed, .rank = rank};
   struct copse_q amount, time;
@@ -385,7 +386,7 @@ static int64_t sender_count(const struct asking *a, bool reversed, int rank) {
   return a->b->demand[reversed ? sink * n + rank : rank * n + sink];
 }
 
-/* What must come from the senders in `from` to the one node in `to`. */
+/* Asks for what must come from the senders in `from` to the one node in `to`. */
 static copse_status ask_gather(struct asking *a, bool reversed) {
   const struct copse_topology *t = a->b->topology;
   int64_t count = 0;
@@ -396,7 +397,7 @@ static copse_status ask_gather(struct asking *a, bool reversed) {
 
 COPSE_ORDER(compare_distances, int64_t, COPSE_COMPARE(*a, *b))
 
-/* Ranks' distances to a node (with `reversed`, from it), -1 where there is no way. */
+/* Finds ranks' distances to a node (with `reversed`, from it), -1 where there is no way. */
 static void find_distances(struct asking *a, bool reversed, int node, int64_t *distance) {
   const struct copse_topology *t = a->b->topology;
   struct copse_shortest *shortest = &a->b->sides[!reversed].shortest;
@@ -405,7 +406,7 @@ static void find_distances(struct asking *a, bool reversed, int node, int64_t *d
     distance[r] = copse_shortest_length(shortest, t->rank_nodes[r]);
 }
 
-/* Senders at least so far away, from the furthest inwards. */
+/* Asks for senders at least so far away, from the furthest inwards. */
 static copse_status ask_balls(struct asking *a, bool reversed) {
   const struct copse_topology *t = a->b->topology;
   int64_t *distance = a->distance, *sorted = distance + t->n_ranks;
@@ -438,9 +439,9 @@ static int64_t in_parts(wide amount, wide unit, int64_t most, int shift) {
 }
 
 /*
- * Senders that can't get all through in the time of the best so far become `from`: each link
- * carries what it can between the time when something may first be there and the last at which it
- * is of use, and a minimum cut says who is short of that. *found: there are such.
+ * Finds senders that can't get all through in the time of the best so far, which become `from`:
+ * each link carries what it can between the time when something may first be there and the last at
+ * which it is of use, and a minimum cut says who is short of that. *found: there are such.
  */
 static copse_status find_short(struct asking *a, bool reversed, bool *found) {
   struct copse_bounds *b = a->b;
@@ -481,7 +482,7 @@ static copse_status find_short(struct asking *a, bool reversed, bool *found) {
   return COPSE_OK;
 }
 
-/* The best senders so far with one more or one less, as long as that is better. */
+/* Tries the best senders so far with one more or one less, as long as that is better. */
 static copse_status polish(struct asking *a, bool reversed) {
   const struct copse_topology *t = a->b->topology;
   for (int i = 0, since = 0; since < t->n_ranks; i = (i + 1) % t->n_ranks, since++) {
@@ -497,9 +498,9 @@ static copse_status polish(struct asking *a, bool reversed) {
 }
 
 /*
- * Every rank has something for this one: what all of them take together, then those that are far,
- * those that are short. Of few ranks the best set for each is looked for, of more those alone that
- * improve on the others'.
+ * Asks for what every rank has for this one: what all of them take together, then those that are
+ * far, those that are short. Of few ranks the best set for each is looked for, of more those alone
+ * that improve on the others'.
  */
 static copse_status ask_sink(struct asking *a, bool reversed, int node) {
   const struct copse_topology *t = a->b->topology;
@@ -534,7 +535,7 @@ COPSE_ORDER(farther, struct partner, COPSE_DOWN(distance) ?: COPSE_UP(width) ?: 
 
 COPSE_ORDER(narrower, struct partner, COPSE_UP(width) ?: COPSE_DOWN(distance) ?: COPSE_UP(node))
 
-/* All of M must go from one rank to each of the others: to those that are far, and to those that
+/* Asks for all of M from one rank to each of the others: to those that are far, and to those that
  * little leads to. */
 static copse_status ask_source(struct asking *a, bool reversed, int node, int most) {
   const struct copse_topology *t = a->b->topology;
@@ -567,7 +568,7 @@ static copse_status ask_source(struct asking *a, bool reversed, int node, int mo
   return COPSE_OK;
 }
 
-/* What goes from the ranks outside of a part into it, all pairs' of an alltoall. */
+/* Asks for what goes from the ranks outside of a part into it, all pairs' of an alltoall. */
 static copse_status ask_part(struct asking *a, bool reversed, const int *part, int name) {
   const struct copse_topology *t = a->b->topology;
   int n = t->n_ranks;
@@ -592,7 +593,7 @@ static copse_status ask_part(struct asking *a, bool reversed, const int *part, i
   return ask(a, reversed, -1, count, of);
 }
 
-/* Those of ranks that are asked for, each once. */
+/* Asks for the parts of ranks that are asked for, each once. */
 static copse_status ask_parts(struct asking *a, bool reversed) {
   const struct copse_bounds *b = a->b;
   for (int l = 0; l < b->n_levels; l++)
@@ -605,7 +606,7 @@ static copse_status ask_parts(struct asking *a, bool reversed) {
   return COPSE_OK;
 }
 
-/* What must come into parts. */
+/* Asks for what must come into parts. */
 static copse_status ask_volume(struct asking *a, const struct volume *v) {
   struct copse_bound_at about = {.kind = v->rounds ? COPSE_BOUND_AT_ROUNDS : COPSE_BOUND_AT_VOLUME,
                                  .reversed = a->b->collective == COPSE_REDUCE,
@@ -622,8 +623,8 @@ static copse_status ask_volume(struct asking *a, const struct volume *v) {
   return COPSE_OK;
 }
 
-/* The least T with sum of weight_e max(0, T - delay_e) = time * sum of weight_e: windows are in
- * order of their delays. */
+/* Finds the least T with sum of weight_e max(0, T - delay_e) = time * sum of weight_e: windows are
+ * in order of their delays. */
 static copse_status fill_windows(const struct copse_bounds *b, struct copse_q time,
                                  struct copse_q *out) {
   struct copse_q above = COPSE_Q_ZERO, part;
@@ -681,7 +682,7 @@ static copse_status ask_all(struct asking *a) {
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-/* Parts with more than a rank; none where every rank is one. */
+/* Writes parts with more than a rank; none where every rank is one. */
 static copse_status write_parts(const struct asking *a, struct copse_arena *arena,
                                 struct copse_bound_at *out) {
   const struct volume *v = a->volume;
@@ -712,7 +713,7 @@ struct timed {
 
 COPSE_ORDER(by_time, struct timed, copse_q_cmp(a->time, b->time) ?: COPSE_UP(node))
 
-/* Nodes by their times in us, those before the end; the times stand from `first` on. */
+/* Writes nodes by their times in us, those before the end; the times stand from `first` on. */
 static copse_status write_times(const struct asking *a, int first, struct copse_arena *arena,
                                 struct copse_schedule_times *out) {
   int n_nodes = a->b->topology->n_nodes, n = 0, *nodes;

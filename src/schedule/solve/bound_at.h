@@ -11,11 +11,11 @@
 struct copse_bounds;
 
 /*
- * For a collective on a topology (borrowed) and a root (-1 where it has none), with alpha_us of
- * software latency for each hop from rank to rank. schedule (may be NULL, not kept): one of the
- * same, whose own bound is put to use; an alltoall's demand, and the lengths that prove it.
- * COPSE_OVERFLOW where latencies or bandwidths have no common denominator in 63 bits. The caller
- * frees *out.
+ * Prepares the bounds of a collective on a topology (borrowed) and a root (-1 where it has none),
+ * with alpha_us of software latency for each hop from rank to rank. schedule (may be NULL, not
+ * kept): one of the same, whose own bound is put to use; an alltoall's demand, and the lengths
+ * that prove it. COPSE_OVERFLOW where latencies or bandwidths have no common denominator in 63
+ * bits. The caller frees *out.
  */
 copse_status copse_bounds_new(const struct copse_topology *topology, copse_collective collective,
                               int root, struct copse_q alpha_us,
@@ -27,15 +27,15 @@ static inline void copse_bounds_free_at(struct copse_bounds **bounds) {
 }
 
 /*
- * The best bound that is found, with its proof in memory of the arena; nodes are the topology's. A
- * single rank: 0 us without a proof. Of many ranks one of each kind is asked for, and not all sets
- * of senders are: there may be better bounds, and this is one in any case.
- * COPSE_INFEASIBLE where a rank can't be reached, COPSE_OVERFLOW.
+ * Finds the best bound, with its proof in memory of the arena; nodes are the topology's. A single
+ * rank: 0 us without a proof. Of many ranks one of each kind is asked for, and not all sets of
+ * senders are: there may be better bounds, and this is one in any case. COPSE_INFEASIBLE where a
+ * rank can't be reached, COPSE_OVERFLOW.
  */
 copse_status copse_bounds_at(struct copse_bounds *bounds, int64_t bytes, struct copse_arena *arena,
                              struct copse_bound_at *out, struct copse_err *err) COPSE_CHECKED;
 
-/* Both in one, for a single size. */
+/* Does both in one, for a single size. */
 copse_status copse_bound_at(const struct copse_topology *topology, copse_collective collective,
                             int root, int64_t bytes, struct copse_q alpha_us,
                             struct copse_arena *arena, struct copse_bound_at *out,

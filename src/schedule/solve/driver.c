@@ -68,7 +68,7 @@ static void release(struct solving *b) {
   copse_schedule_free(b->schedule);
 }
 
-/* Of what topology, and whose ranks. */
+/* Describes of what topology the schedule is, and whose ranks. */
 static copse_status describe(struct solving *b) {
   struct copse_schedule *schedule = b->schedule;
   const struct copse_topology *topology = b->topology;
@@ -135,7 +135,8 @@ static copse_status refuse_unreached(const struct solving *b, const struct phase
                                          reversed ? from : to, "", b->err);
 }
 
-/* Symmetries, where every rank is a root of the same weight: one flow for each orbit of ranks. */
+/* Finds symmetries, where every rank is a root of the same weight: one flow for each orbit of
+ * ranks. */
 static copse_status find_symmetry(struct solving *b) {
   const struct copse_topology *t = b->topology;
   const struct copse_symmetry *found = &b->symmetry;
@@ -152,7 +153,7 @@ static copse_status find_symmetry(struct solving *b) {
   return COPSE_OK;
 }
 
-/* One of them. `reversed`: links turned around. */
+/* Solves one of them. `reversed`: links turned around. */
 static copse_status solve_phase(struct solving *b, bool reversed, struct phase *phase) {
   const struct copse_solve_options *o = b->options;
   const struct copse_network_symmetry symmetry = {b->symmetry.n, b->symmetry.generators};
@@ -182,7 +183,7 @@ static bool all_orbit_trees(const struct solving *b) {
          (!b->reduce.used || b->reduce.forest.base_only);
 }
 
-/* Listed trees of so many ranks don't fit any memory: better said than tried. */
+/* Refuses listed trees of so many ranks, which don't fit any memory: better said than tried. */
 static copse_status check_listed(const struct solving *b) {
   if (b->compact || b->options->bound_only || b->options->root >= 0 ||
       b->topology->n_ranks <= COPSE_LISTED_RANKS)
@@ -237,7 +238,7 @@ static copse_status solve_phases(struct solving *b) {
 
 /* ---- trees and bound ----------------------------------------------------------------------- */
 
-/* What one tree carries of the data: 1 / (k * weights of the roots). */
+/* Computes what one tree carries of the data: 1 / (k * weights of the roots). */
 static copse_status tree_unit(const struct phase *phase, struct copse_q *unit,
                               struct copse_err *err) {
   int64_t whole = 0;
@@ -278,7 +279,7 @@ static copse_status set_rotations(struct solving *b) {
   return copse_loads_time(b->topology, schedule, &schedule->time_per_GB, b->err);
 }
 
-/* T/M at the optimum: 1 / (W x), with x in units of the instance's scale. */
+/* Computes T/M at the optimum: 1 / (W x), with x in units of the instance's scale. */
 static copse_status phase_time(const struct phase *phase, struct copse_q *time,
                                struct copse_err *err) {
   struct copse_q x = phase->forest.optimum.x, scale = {phase->instance.scale, 1};
@@ -338,9 +339,9 @@ static void note_shares(const struct solving *b, struct copse_q time, const char
 }
 
 /*
- * Unequal shares where they are faster. Also where they are not, but today's bound leaves open
- * whether anything is: then only the bound changes. Where switches are marked the programme, which
- * counts every copy, has trees but no bound.
+ * Takes unequal shares where they are faster. Also where they are not, but the bound so far leaves
+ * open whether anything is: then only the bound changes. Where switches are marked the programme,
+ * which counts every copy, has trees but no bound.
  */
 static copse_status try_free_shares(struct solving *b) {
   struct copse_schedule *schedule = b->schedule;
@@ -379,9 +380,9 @@ static copse_status try_free_shares(struct solving *b) {
   return copse_shares_bound(b->topology, b->options, &shares, time, schedule, b->err);
 }
 
-/* One copy into switches that copy, one out of those that add, where that is faster. The bound is
- * one that holds for any allreduce, or for any trees; if neither is reached without such switches,
- * what was said before stands. */
+/* Takes one copy into switches that copy, one out of those that add, where that is faster. The
+ * bound is one that holds for any allreduce, or for any trees; if neither is reached without such
+ * switches, what was said before stands. */
 static copse_status try_switches(struct solving *b) {
   struct copse_schedule *schedule = b->schedule;
   struct copse_bound before = schedule->bound;
@@ -400,13 +401,13 @@ static copse_status try_switches(struct solving *b) {
   return COPSE_OK;
 }
 
-/* Equal trees are one: as many of each are fewer per root. */
+/* Counts equal trees as one: as many of each are fewer per root. */
 static void take_fewest(struct copse_schedule *schedule) {
   int64_t k = copse_schedule_unit_k(schedule);
   if (k > 0 && schedule->k % k == 0) schedule->k = k;
 }
 
-/* Trees, their time, and the bound that belongs to it. */
+/* Fills in trees, their time, and the bound that belongs to it. */
 static copse_status fill(struct solving *b) {
   const struct copse_solve_options *o = b->options;
   struct copse_schedule *schedule = b->schedule;
@@ -438,7 +439,8 @@ static copse_status fill(struct solving *b) {
 
 /* ---- a schedule within a part of the links -------------------------------------------------- */
 
-/* The bound of the ranks with the fabric to themselves; then the trees of the part, if any. */
+/* Finds the bound of the ranks with the fabric to themselves; then the trees of the part, if
+ * any. */
 static copse_status fill_part(struct solving *b, const struct copse_joint_part *part) {
   COPSE_AT_END(copse_instance_free) struct copse_instance instance = {0};
   COPSE_DO(solve_phases(b));
@@ -491,7 +493,7 @@ copse_status copse_solve_best_time(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-/* The whole for trees, without regard to whether a tolerance is met. */
+/* Solves the whole for trees, without regard to whether a tolerance is met. */
 static copse_status solve_trees(struct solving *b) {
   COPSE_DO(start(b));
   COPSE_DO(solve_phases(b));
@@ -518,8 +520,8 @@ static copse_status try_instead(struct solving *b, const struct copse_solve_opti
 }
 
 /*
- * A tolerance chooses k for equal shares by their own optimum. Where unequal ones are so much
- * faster that the schedule is outside the tolerance, it is one of the following, the first that is
+ * Makes a schedule within the tolerance, which chooses k for equal shares by their own optimum.
+ * Where unequal ones are so much faster that it is outside, it is one of these, the first that is
  * within: equal shares of more trees, unequal shares that are rounded, or those as they are.
  * `options`: as they were given.
  */
@@ -548,7 +550,7 @@ static copse_status meet_tolerance(struct solving *b, const struct copse_solve_o
   return met ? COPSE_OK : try_instead(b, &exact, COPSE_Q_ZERO, limit, &met);
 }
 
-/* The bound of any trees, then the best on the fabric's own routes. */
+/* Finds the bound of any trees, then the best on the fabric's own routes. */
 static copse_status solve_on_routes(struct solving *b, const struct copse_solve_options *options) {
   struct copse_solve_options bound_only = *options;
   bound_only.bound_only = true;
@@ -576,7 +578,7 @@ static bool may_repair(const struct solving *b) {
          (!copse_collective_reduces(o->collective) || copse_is_symmetric(b->topology));
 }
 
-/* The healthy schedule's trees. NULL: none, or too many. */
+/* Solves for the healthy schedule's trees. NULL: none, or too many. */
 static copse_status solve_healthy(const struct solving *b, struct copse_schedule **out) {
   struct copse_solve_options like = *b->options;
   struct copse_solve_seconds ignored;
@@ -595,7 +597,7 @@ static copse_status solve_healthy(const struct solving *b, struct copse_schedule
   return COPSE_OK; /* what is broken may be solved all the same */
 }
 
-/* The optimum of what is broken. */
+/* Finds the optimum of what is broken. */
 static copse_status solve_bound(struct solving *b) {
   const struct copse_solve_options *o = b->options;
   struct copse_solve_options bound_only = *o;
@@ -607,7 +609,7 @@ static copse_status solve_bound(struct solving *b) {
   return COPSE_OK;
 }
 
-/* The healthy trees at it. */
+/* Repairs the healthy trees at it. */
 static copse_status repair(struct solving *b, const struct copse_schedule *from, bool *made) {
   const struct copse_solve_options *o = b->options;
   double start = copse_clock_seconds();
@@ -624,7 +626,7 @@ static copse_status repair(struct solving *b, const struct copse_schedule *from,
   return COPSE_OK;
 }
 
-/* The schedule made in place of *out, if that is none, or higher. */
+/* Takes the schedule made in place of *out, if that is none, or higher. */
 static void take_lower(struct solving *b, struct copse_schedule **out) {
   if (*out && copse_schedule_height(*out) <= copse_schedule_height(b->schedule)) return;
   copse_schedule_free(*out);
@@ -632,8 +634,8 @@ static void take_lower(struct solving *b, struct copse_schedule **out) {
   b->schedule = NULL;
 }
 
-/* Trees of the rate at which an allreduce's phases run together; where they are higher than is
- * asked for, or none are found, of rates that are within b->near of it, as near as they are low. */
+/* Tries trees of the rate at which an allreduce's phases run together; where they are higher than
+ * is asked for, or none are found, of rates within b->near of it, as near as they are low. */
 static copse_status try_shares(struct solving *b, const struct copse_repair *at,
                                const struct copse_shares *shares, struct copse_q time, int most,
                                struct copse_schedule **out) {
@@ -668,8 +670,8 @@ static copse_status try_shares(struct solving *b, const struct copse_repair *at,
   return COPSE_OK;
 }
 
-/* An allreduce whose phases run together, with shares that are equal all the same. *faster: that is
- * faster than phase after phase, or it is not known. */
+/* Repairs an allreduce whose phases run together, with shares that are equal all the same. *faster:
+ * that is faster than phase after phase, or it is not known. */
 static copse_status repair_together(const struct solving *like, const struct solving *bound,
                                     const struct copse_schedule *from, int most,
                                     struct copse_schedule **out, bool *faster) {
@@ -700,8 +702,8 @@ static copse_status repair_together(const struct solving *like, const struct sol
   return COPSE_OK;
 }
 
-/* Where hosts are broken alike, as without the switch of a rail: trees of base roots, there sooner
- * than repaired ones, and lower. `bound`: whose symmetries are known. */
+/* Tries, where hosts are broken alike, as without the switch of a rail, trees of base roots, there
+ * sooner than repaired ones, and lower. `bound`: whose symmetries are known. */
 static copse_status try_alike(const struct solving *like, const struct solving *bound,
                               struct copse_schedule **out, bool *made) {
   COPSE_AT_END(release) struct solving b = *like;
@@ -716,7 +718,7 @@ static copse_status try_alike(const struct solving *like, const struct solving *
   return COPSE_OK;
 }
 
-/* By symmetries, then by repair where that is higher than is asked for; a schedule that was given
+/* Tries symmetries, then repair where that is higher than is asked for; a schedule that was given
  * is repaired first, since ranks then go on with most of their plans. *high: it is higher, of so
  * few ranks that all trees can be listed, and not made by symmetries. */
 static copse_status try_repair(const struct solving *like, struct copse_schedule **out, bool *high,

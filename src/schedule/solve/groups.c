@@ -111,7 +111,7 @@ static copse_status refuse_outcome(const struct job *j, const struct copse_joint
                        "do");
 }
 
-/* So coarse that a load over a bandwidth fits 64 bits. */
+/* Returns parts so coarse that a load over a bandwidth fits 64 bits. */
 static int64_t coarsest_whole(const struct copse_topology *t) {
   int64_t largest = 1;
   for (int e = 0; e < t->n_links; e++)
@@ -132,8 +132,8 @@ static bool is_good(const struct copse_joint *joint) {
   return joint->outcome == COPSE_JOINT_PROVED || joint->outcome == COPSE_JOINT_CLOSE;
 }
 
-/* A tree loads a link into a switch that copies once, so that relays there are not in balance as
- * loads are counted: no potentials there, and a bound that may be lower. */
+/* Finds the bound without potentials at relays that are not in balance as loads are counted, since
+ * a tree loads a link into a switch that copies once; it may be lower. */
 static copse_status find_unbalanced_bound(struct job *j) {
   bool *unbalanced;
   COPSE_DO(COPSE_ARRAY(&j->scratch, (size_t)j->topology->n_nodes, unbalanced, j->err));
@@ -272,7 +272,7 @@ static copse_status copy_potentials(struct job *j) {
   return COPSE_OK;
 }
 
-/* The programme's cuts and potentials stand for their images too. */
+/* Copies the symmetries: the programme's cuts and potentials stand for their images too. */
 static copse_status copy_symmetries(struct job *j) {
   int n_nodes = j->topology->n_nodes, n = j->symmetries.n_others;
   struct copse_groups_generator *generators;
@@ -326,7 +326,7 @@ static copse_status pack_groups(struct job *j, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* Where loads of exact parts over bandwidths leave 64 bits: once more with parts less fine. */
+/* Packs once more with parts less fine where loads of exact parts over bandwidths leave 64 bits. */
 static copse_status pack_all(struct job *j) {
   struct copse_err first = COPSE_ERR_INIT;
   copse_status status = pack_groups(j, &first);

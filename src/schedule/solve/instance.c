@@ -164,7 +164,8 @@ void copse_timed_instance_free(struct copse_timed_instance *instance) {
   copse_arena_free(&instance->arena);
 }
 
-/* Bellman 1958, Ford 1956, Moore 1959. */
+/* Finds the least delays by correcting labels until they settle (Bellman 1958, Ford 1956, Moore
+ * 1959). */
 copse_status copse_timed_nearest(struct copse_timed_instance *instance, int root, int64_t **out,
                                  struct copse_err *err) {
   const struct copse_topology *t = instance->topology;
@@ -195,7 +196,7 @@ struct keyed {
 
 COPSE_ORDER(by_key, struct keyed, COPSE_UP(key) ?: COPSE_UP(link))
 
-/* Parts that have ranks. *covered: the nodes in them. */
+/* Counts parts that have ranks. *covered: the nodes in them. */
 static int count_parts(const struct copse_topology *t, const int *set, int *seen, int mark,
                        int *covered) {
   int n = 0;
@@ -209,9 +210,9 @@ static int count_parts(const struct copse_topology *t, const int *set, int *seen
   return n;
 }
 
-/* Joins links by keys [n_links], the least first; lists each level of parts. Of levels that have as
- * many parts, and differ in relays, the first and the last: neither's links are less in any case.
- */
+/* Joins links by keys [n_links], the least first; lists each level of parts. Of levels that have
+ * as many parts, and differ in relays, the first and the last: neither's links are less in any
+ * case. */
 static copse_status list_levels(struct copse_timed_instance *instance, const struct keyed *keyed,
                                 int most, int **levels, int *n, struct copse_err *err) {
   const struct copse_topology *t = instance->topology;

@@ -26,15 +26,15 @@ struct copse_instance {
 };
 
 /*
- * root < 0: every rank is a root of weight 1. Refuses relays that are not balanced, naming
- * the relay and both sums (COPSE_BAD_INPUT with `label` as the place), and bandwidths
- * whose common denominator overflows (COPSE_OVERFLOW). The topology is borrowed. *out
+ * Makes an instance; root < 0: every rank is a root of weight 1. Refuses relays that are not
+ * balanced, naming the relay and both sums (COPSE_BAD_INPUT with `label` as the place), and
+ * bandwidths whose common denominator overflows (COPSE_OVERFLOW). The topology is borrowed. *out
  * is to be freed in every case.
  */
 copse_status copse_instance_make(const struct copse_topology *topology, const char *label, int root,
                                  bool reversed, struct copse_instance *out,
                                  struct copse_err *err) COPSE_CHECKED;
-/* The same for flows, which need no balanced relays: every rank a terminal, no roots. */
+/* Makes the same for flows, which need no balanced relays: every rank a terminal, no roots. */
 copse_status copse_instance_scale(const struct copse_topology *topology, struct copse_instance *out,
                                   struct copse_err *err) COPSE_CHECKED;
 void copse_instance_free(struct copse_instance *instance);
@@ -44,15 +44,15 @@ void copse_instance_free(struct copse_instance *instance);
 bool copse_is_symmetric(const struct copse_topology *topology);
 
 /*
- * Symmetries of the topology that take each group to one of the same collective, ranks to its
- * ranks, root to root: all are `others`, with `groups` [n]. As many orbits of ranks become one as a
- * search without backtracking finds. The caller frees *out with copse_symmetry_free.
+ * Finds symmetries of the topology that take each group to one of the same collective, ranks to
+ * its ranks, root to root: all are `others`, with `groups` [n]. As many orbits of ranks become one
+ * as a search without backtracking finds. The caller frees *out with copse_symmetry_free.
  */
 copse_status copse_groups_symmetries(const struct copse_topology *topology,
                                      const struct copse_group *groups, int n,
                                      struct copse_symmetry *out,
                                      struct copse_err *err) COPSE_CHECKED;
-/* The same with all ranks as one group. */
+/* Finds the same with all ranks as one group. */
 copse_status copse_fabric_symmetries(const struct copse_topology *topology,
                                      struct copse_symmetry *out,
                                      struct copse_err *err) COPSE_CHECKED;
@@ -69,21 +69,22 @@ struct copse_timed_instance {
   struct copse_shortest shortest;
   struct copse_arena arena;
 };
-/* COPSE_OVERFLOW where bandwidths or latencies have no common denominator in 63 (36) bits. *out is
- * to be freed also after a failure. */
+/* Makes an instance with delays. COPSE_OVERFLOW where bandwidths or latencies have no common
+ * denominator in 63 (36) bits. *out is to be freed also after a failure. */
 copse_status copse_timed_instance_make(const struct copse_topology *topology,
                                        struct copse_q alpha_us, bool reversed,
                                        struct copse_timed_instance *out,
                                        struct copse_err *err) COPSE_CHECKED;
 void copse_timed_instance_free(struct copse_timed_instance *instance);
 
-/* The least delay from the root (-1: any rank) to each node, INT64_MAX: no way; in its arena. */
+/* Finds the least delay from the root (-1: any rank) to each node, INT64_MAX: no way; in its
+ * arena. */
 copse_status copse_timed_nearest(struct copse_timed_instance *instance, int root, int64_t **out,
                                  struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The least delay of a message from a rank to a rank, and (at least) from one in a part to one in
- * another; part: [n_nodes] its name, -1: in none. `turned` is the same turned around.
+ * Finds the least delay of a message from a rank to a rank, and (at least) from one in a part to
+ * one in another; part: [n_nodes] its name, -1: in none. `turned` is the same turned around.
  * COPSE_DELAY_MAX: there is none.
  */
 void copse_timed_messages(const struct copse_timed_instance *instance,
@@ -91,10 +92,10 @@ void copse_timed_messages(const struct copse_timed_instance *instance,
                           int64_t *cross);
 
 /*
- * Parts of the nodes, each named by its least node: those that links as fast as each bandwidth
- * join, and those that links of at most each delay do, `most` of either at most; where there are
- * more than one part, and fewer than before or with other relays in them. levels [*n] of [n_nodes]
- * are in its arena.
+ * Lists parts of the nodes, each named by its least node: those that links as fast as each
+ * bandwidth join, and those that links of at most each delay do, `most` of either at most; where
+ * there are more than one part, and fewer than before or with other relays in them. levels [*n] of
+ * [n_nodes] are in its arena.
  */
 copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, int ***levels,
                                int *n, struct copse_err *err) COPSE_CHECKED;

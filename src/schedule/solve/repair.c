@@ -81,7 +81,7 @@ struct repairing {
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-/* *fits: the schedule is one of all nodes of the healthy topology. */
+/* Numbers all; *fits: the schedule is one of all nodes of the healthy topology. */
 static copse_status number_all(struct repairing *r, bool *fits) {
   const struct copse_schedule *s = r->from->from;
   COPSE_DO(copse_numbering_make(s, r->from->healthy, r->t, r->arena, &r->numbers, fits, r->err));
@@ -105,7 +105,7 @@ static int broken_link(const struct repairing *r, int src, int dst) {
   return copse_topology_find_link(r->t, src, dst);
 }
 
-/* u times an amount, rounded down. */
+/* Returns u times an amount, rounded down. */
 static int64_t in_trees(int64_t amount, struct copse_q u) {
   __int128 trees = (__int128)amount * u.num / u.den;
   return trees > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)trees;
@@ -135,19 +135,19 @@ static copse_status find_loads(struct repairing *r, bool *fits) {
   return COPSE_OK;
 }
 
-/* How many more trees a link has room for, its way back included. */
+/* Returns how many more trees a link has room for, its way back included. */
 static int64_t room(const struct repairing *r, int link) {
   int64_t rest = r->capacity[link] - r->load[link];
   return r->back[link] < 0 ? rest : rest - r->load[r->back[link]];
 }
 
-/* What is kept of it for the way back to come to its aim. */
+/* Returns what is kept of it for the way back to come to its aim. */
 static int64_t kept(const struct repairing *r, int link) {
   int back = r->back[link];
   return back >= 0 && r->aim[back] > r->load[back] ? r->aim[back] - r->load[back] : 0;
 }
 
-/* Room for so many trees for each link of a path that is there, NULL: as it stands. */
+/* Gives room for so many trees to each link of a path that is there, NULL: as it stands. */
 static void give_path(struct repairing *r, const struct copse_image *image, const int *path, int n,
                       int64_t trees) {
   for (int i = 0; i + 1 < n; i++) {
@@ -158,7 +158,7 @@ static void give_path(struct repairing *r, const struct copse_image *image, cons
   }
 }
 
-/* The same for the way to a rank of a base tree, as an image has it. */
+/* Does the same for the way to a rank of a base tree, as an image has it. */
 static void give_way(struct repairing *r, int tree, const struct copse_image *image, int rank,
                      int64_t trees) {
   const struct copse_schedule_edge *edge = &r->base.trees[tree].edges[r->trees[tree].edge[rank]];
@@ -169,7 +169,7 @@ static bool is_gone(const struct repairing *r, const struct copse_image *image, 
   return copse_image_node(&r->images, image, r->base.rank_nodes[rank]) >= r->t->n_nodes;
 }
 
-/* Images of roots that are gone put no load on anything. */
+/* Drops images of roots that are gone: they put no load on anything. */
 static void drop_roots(struct repairing *r) {
   for (int64_t i = 0; r->base.n_absent > 0 && i < r->images.n_images; i++) {
     struct copse_image image = copse_image_of(&r->images, i);
@@ -223,7 +223,7 @@ static copse_status add_variant(struct repairing *r, struct variant like, int *o
   return COPSE_OK;
 }
 
-/* The variants of an image, the first of which is made where there is none. */
+/* Finds the variants of an image, the first of which is made where there is none. */
 static copse_status variants_of(struct repairing *r, int tree, int64_t number, int *first) {
   uint64_t key = key_of(r, tree, number);
   size_t cursor = 0;
@@ -242,7 +242,7 @@ static copse_status variants_of(struct repairing *r, int tree, int64_t number, i
   return copse_index_map_add(&r->of_image, key, *first, r->err);
 }
 
-/* The rest of a variant's trees, once `trees` of them go on alone; *rest hangs on behind. */
+/* Splits off the rest of a variant's trees: `trees` go on alone; *rest hangs on behind. */
 static copse_status split_variant(struct repairing *r, int index, int64_t trees, int *rest) {
   struct variant copy = r->variants[index];
   copy.trees -= trees;
@@ -264,7 +264,7 @@ static void mark(struct repairing *r, int index) {
   r->marked = index;
 }
 
-/* Where a rank of the base tree is among those that have moved; -1: nowhere. */
+/* Finds where a rank of the base tree is among those that have moved; -1: nowhere. */
 static int find_move(struct repairing *r, int index, int rank) {
   mark(r, index);
   return r->move_at[rank] - 1;
@@ -276,7 +276,7 @@ static int depth_of(struct repairing *r, int index, int rank) {
   return copse_moved_depth(&r->trees[v->tree], v->moves, r->move_at, rank);
 }
 
-/* A rank of the base tree, which then hangs nowhere; *at: its place among those moved. */
+/* Detaches a rank of the base tree, which then hangs nowhere; *at: its place among those moved. */
 static copse_status detach(struct repairing *r, int index, int rank, int *at) {
   struct variant *v = &r->variants[index];
   *at = find_move(r, index, rank);
@@ -299,10 +299,10 @@ static copse_status detach(struct repairing *r, int index, int rank, int *at) {
 
 /* ---- finding places ------------------------------------------------------------------------ */
 
-/* Backwards from a node through relays over links with room, with FULL over as few full ones as
- * there are, those far away first: around a place all may be. Finds r->ends, at most `deepest` in
- * the tree: more of them as long as all are deeper than `wanted`. Ranks that hang nowhere don't
- * count: of a root that sent to all by a dead NIC nearly all do. */
+/* Searches backwards from a node through relays over links with room, with FULL over as few full
+ * ones as there are, those far away first: around a place all may be. Finds r->ends, at most
+ * `deepest` in the tree: more of them as long as all are deeper than `wanted`. Ranks that hang
+ * nowhere don't count: of a root that sent to all by a dead NIC nearly all do. */
 static void search_back(struct repairing *r, int index, int node, enum reach reach, int deepest,
                         int wanted) {
   struct copse_queue queue = {.items = r->queue};
@@ -343,8 +343,8 @@ static void search_back(struct repairing *r, int index, int node, enum reach rea
   }
 }
 
-/* The way that the search found from `end` to `node`: how many of *amount trees it has room for, or
- * with FULL all. */
+/* Takes the way that the search found from `end` to `node`: how many of *amount trees it has room
+ * for, or with FULL all. */
 static copse_status take_way(struct repairing *r, int end, int node, enum reach reach,
                              int64_t *amount, struct place *place) {
   const struct copse_net_link *links = r->from->network->links;
@@ -365,9 +365,9 @@ static copse_status take_way(struct repairing *r, int end, int node, enum reach 
 }
 
 /*
- * Of the ends the one with the shortest way, so that nothing enters a host that can do without, and
- * of those the highest in the tree; where all are deeper than `most`, the highest. NULL: none.
- * *low: so it is.
+ * Chooses the end with the shortest way, so that nothing enters a host that can do without, and of
+ * those the highest in the tree; where all are deeper than `most`, the highest. NULL: none. *low:
+ * so it is.
  */
 static const struct end *choose_end(const struct repairing *r, int most, bool *low) {
   const struct end *best = NULL;
@@ -431,8 +431,8 @@ static void put_back(struct repairing *r, int index, int at, struct copse_moved 
   if (r->marked == index) r->move_at[v->moves[at].rank] = 0;
 }
 
-/* Another place for a rank that hangs somewhere, or with `lower` nearer to the root, while trees
- * that there is no room for stay; *done: it has one, else nothing has changed. */
+/* Seeks another place for a rank that hangs somewhere, or with `lower` nearer to the root, while
+ * trees that there is no room for stay; *done: it has one, else nothing has changed. */
 static copse_status try_moving(struct repairing *r, int index, int rank, bool lower,
                                enum reach reach, bool *done) {
   int before = find_move(r, index, rank), moved, rest;
@@ -454,8 +454,8 @@ static copse_status try_moving(struct repairing *r, int index, int rank, bool lo
   return COPSE_OK;
 }
 
-/* A rank that hangs below `at` takes a place elsewhere, the nearest that can, so that `at` can hang
- * on it, or what lies between does first. From afar comes what is near `at`. */
+/* Moves a rank that hangs below `at` elsewhere, the nearest that can, so that `at` can hang on it,
+ * or what lies between does first. From afar comes what is near `at`. */
 static copse_status attach_below(struct repairing *r, int index, int at, enum reach reach,
                                  bool *done) {
   int n = 1, below[COPSE_REPAIR_BELOW] = {r->variants[index].moves[at].rank};
@@ -499,7 +499,7 @@ static copse_status settle_some(struct repairing *r, int index, enum reach reach
   return COPSE_OK;
 }
 
-/* Everything of a variant that hangs nowhere; those split off come later in the list. Whatever has
+/* Settles all of a variant that hangs nowhere; those split off come later in the list. Whatever has
  * come into a host serves all there: another way in is another tree's. Where many ways are lost,
  * near places for what hangs below are sought before anything comes from afar alone: to seek them
  * again after each such way takes the square of the ways lost. */
@@ -517,12 +517,12 @@ static copse_status settle_free(struct repairing *r, int index, bool *settled) {
 
 /* ---- lower --------------------------------------------------------------------------------- */
 
-/* As copse_moved_deepest. Sets r->up and r->depth. */
+/* Finds what copse_moved_deepest does. Sets r->up and r->depth. */
 static int find_deep(struct repairing *r, const struct variant *v, int *deepest) {
   return copse_moved_deepest(&r->trees[v->tree], v->moves, v->n, r->up, r->depth, deepest);
 }
 
-/* As long as a tree is too high and some rank above its deepest one has room nearer to the root. */
+/* Lowers a tree while it is too high and some rank above its deepest one has room further up. */
 static copse_status lower_variant(struct repairing *r, int index) {
   bool done = true;
   while (done) {
@@ -539,8 +539,8 @@ static copse_status lower_variant(struct repairing *r, int index) {
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-/* What crosses the link loses its way there: all of it, or of a link that is there so much that it
- * has `wanted` room. The image that crossed the link before is looked at first, since neighbouring
+/* Detaches what crosses the link: all of it, or of a link that is there so much that it has
+ * `wanted` room. The image that crossed the link before is looked at first, since neighbouring
  * links are crossed by neighbouring images. */
 static copse_status detach_users(struct repairing *r, int src, int dst, int link, int64_t wanted) {
   int64_t n = r->images.n_images, start = link < 0 ? 0 : r->last_image;
@@ -579,7 +579,7 @@ static copse_status make_room(struct repairing *r, int link, int64_t wanted) {
   return detach_users(r, r->t->links[link].src, r->t->links[link].dst, link, wanted);
 }
 
-/* What is too much leaves in the direction that is further above its aim, then in the other. */
+/* Moves what is too much out of the direction that is further above its aim, then of the other. */
 static copse_status relieve(struct repairing *r, int link) {
   int back = r->back[link];
   int64_t over = r->load[link] - r->aim[link], over_back = 0;
@@ -591,8 +591,8 @@ static copse_status relieve(struct repairing *r, int link) {
   return back >= 0 && !first && room(r, link) < 0 ? make_room(r, back, 0) : COPSE_OK;
 }
 
-/* What came over a link that is full makes others leave it that hang there as in the healthy trees.
- * If none does, it comes elsewhere, as all that follows. */
+/* Pushes others off a full link that hang there as in the healthy trees, for what came over it. If
+ * none leaves, that comes elsewhere, as all that follows. */
 static copse_status push_out(struct repairing *r, int index) {
   for (int i = 0; i < r->variants[index].n; i++) {
     struct place place = r->variants[index].places[i];
@@ -609,7 +609,7 @@ static copse_status push_out(struct repairing *r, int index) {
   return COPSE_OK;
 }
 
-/* All variants, again where one pushed something out of another that was settled. */
+/* Settles all variants, again where one pushed something out of another that was settled. */
 static copse_status settle(struct repairing *r, bool *settled) {
   bool pushed = true;
   for (*settled = true; *settled && pushed;) {
@@ -628,8 +628,8 @@ static copse_status settle(struct repairing *r, bool *settled) {
   return COPSE_OK;
 }
 
-/* All that has lost its way, then what links with too much carry, or more than their aim where the
- * way back needs the room. No height matters here. */
+/* Detaches all that has lost its way, then what links with too much carry, or more than their aim
+ * where the way back needs the room. No height matters here. */
 static copse_status detach_all(struct repairing *r) {
   const struct copse_topology *healthy = r->from->healthy;
   for (int e = 0; e < healthy->n_links; e++) {
@@ -668,8 +668,8 @@ static copse_status prepare(struct repairing *r, bool *fits) {
 
 /* ---- what was made ------------------------------------------------------------------------- */
 
-/* The most loaded link's time; of an allreduce with what the reduction puts there, which is what
- * the broadcast puts on the way back. */
+/* Sets the most loaded link's time; of an allreduce with what the reduction puts there, which is
+ * what the broadcast puts on the way back. */
 static copse_status set_time(struct repairing *r, struct copse_schedule *s) {
   struct copse_q most = COPSE_Q_ZERO, whole, time;
   bool reduces = copse_collective_reduces(s->collective);
@@ -712,8 +712,8 @@ static void release(struct repairing *r) {
   copse_index_map_free(&r->of_image);
 }
 
-/* Trees that lost many ways go on in pieces, places in each being sought from other ranks on: where
- * a piece comes in first it takes the ways out of that host, and the next one has others. */
+/* Cuts trees that lost many ways into pieces, places in each being sought from other ranks on:
+ * where a piece comes in first it takes the ways out of that host, and the next one has others. */
 static copse_status cut_trees(struct repairing *r) {
   size_t n = r->n_variants;
   for (size_t v = 0; v < n; v++) {

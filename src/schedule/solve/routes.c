@@ -77,7 +77,7 @@ static void sort_ways(struct routed *r) {
   r->n_ways = n;
 }
 
-/* Those of plans' messages that no rank forwards. */
+/* Begins with those of plans' messages that no rank forwards. */
 static copse_status begin_ways(struct routed *r) {
   COPSE_AT_END(copse_routes_free) struct copse_routes routes = {0};
   COPSE_DO(copse_plan_routes_find(r->topology, &routes, r->err));
@@ -137,7 +137,8 @@ static void add_link(struct copse_instance *to, int src, int dst, int64_t capaci
   to->links[to->network.n_links++] = (struct copse_net_link){src, dst, capacity};
 }
 
-/* Nodes are the topology's, and one more for each further route of a pair. */
+/* Makes the network: its nodes are the topology's, and one more for each further route of a
+ * pair. */
 static copse_status make_network(struct routed *r) {
   const struct copse_topology *t = r->topology;
   struct copse_instance *to = &r->instance;
@@ -220,7 +221,7 @@ static copse_status find_optimum(struct routed *r) {
                            : "the simplex method gives up");
 }
 
-/* Prices in whole numbers where those fit. */
+/* Converts prices to whole numbers where those fit. */
 static bool exact_prices(const struct routed *r, int64_t *whole) {
   int64_t common = 1;
   for (int e = 0; e < r->limits.n; e++)
@@ -234,7 +235,7 @@ static bool exact_prices(const struct routed *r, int64_t *whole) {
   return true;
 }
 
-/* Else rounded: any lengths prove a bound. */
+/* Rounds prices where they don't: any lengths prove a bound. */
 static void round_prices(const struct routed *r, int64_t *whole) {
   struct copse_q largest = COPSE_Q_ZERO;
   COPSE_MPQ(unit);
@@ -277,7 +278,7 @@ static copse_status set_bound(struct routed *r, const int64_t *whole) {
   return copse_verify_routes_bound(r->schedule, t, "schedule", &routes->time_per_GB, r->err);
 }
 
-/* Column generation by ways. What they lack after so many rounds, the bound shows. */
+/* Generates columns by ways. What they lack after so many rounds, the bound shows. */
 static copse_status find_all(struct routed *r) {
   int64_t *whole;
   size_t before = 0;

@@ -40,9 +40,9 @@ struct copse_solve_options {
   int threads;    /* of one flow per rank; 0: one per processor */
 };
 
-/* What of the options does not go together, in one line with the names of the command's options
- * ("--in-network is for allreduce"); NULL: all does. has_tolerance: one was asked for; for_size:
- * the schedule is chosen for a size of message. */
+/* Returns what of the options does not go together, in one line with the names of the command's
+ * options ("--in-network is for allreduce"); NULL: all does. has_tolerance: one was asked for;
+ * for_size: the schedule is chosen for a size of message. */
 const char *copse_solve_clash(const struct copse_solve_options *options, bool has_tolerance,
                               bool for_size);
 
@@ -63,7 +63,7 @@ struct copse_solve_seconds {
   int orbits;
 };
 
-/* The alltoall part of copse_solve_schedule: flows instead of trees. `schedule` is named and
+/* Does the alltoall part of copse_solve_schedule: flows instead of trees. `schedule` is named and
  * empty. */
 copse_status copse_solve_alltoall(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
@@ -114,9 +114,9 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The time T/M of the best schedule whatever the options' k and tolerance. *made: that schedule, to
- * be released by the caller, where its trees had to be made to know (marked switches: no bound by
- * unequal shares is known for those), else NULL. Errors as of copse_solve_schedule.
+ * Finds the time T/M of the best schedule whatever the options' k and tolerance. *made: that
+ * schedule, to be released by the caller, where its trees had to be made to know (marked switches:
+ * no bound by unequal shares is known for those), else NULL. Errors as of copse_solve_schedule.
  */
 copse_status copse_solve_best_time(const struct copse_topology *topology,
                                    const struct copse_solve_options *options, struct copse_q *time,
@@ -124,9 +124,9 @@ copse_status copse_solve_best_time(const struct copse_topology *topology,
                                    struct copse_err *err) COPSE_CHECKED;
 
 /*
- * A schedule within a part of the links, on the topology's own numbers. Its time is what its own
- * loads make on the whole links, its bound a cut that holds for any schedule of the ranks that has
- * the fabric to itself. Without a part the bound alone, as its time. Otherwise as
+ * Makes a schedule within a part of the links, on the topology's own numbers. Its time is what its
+ * own loads make on the whole links, its bound a cut that holds for any schedule of the ranks that
+ * has the fabric to itself. Without a part the bound alone, as its time. Otherwise as
  * copse_solve_schedule; adds to *seconds.
  */
 copse_status copse_solve_in_part(const struct copse_topology *topology,
@@ -135,7 +135,7 @@ copse_status copse_solve_in_part(const struct copse_topology *topology,
                                  struct copse_solve_seconds *seconds,
                                  struct copse_err *err) COPSE_CHECKED;
 
-/* The alltoall part of that. */
+/* Does the alltoall part of that. */
 copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
                                           const struct copse_solve_options *options,
                                           const struct copse_joint_part *part,
@@ -155,11 +155,11 @@ struct copse_solve_groups_options {
 };
 
 /*
- * The schedules of all groups for the largest common rate (solver/joint/joint.h), and the proof of
- * it. Groups may overlap. The caller releases *out. COPSE_INFEASIBLE naming the group's line and
- * two of its ranks; COPSE_BAD_INPUT for a relay that is not balanced; COPSE_UNSUPPORTED for more
- * groups and links than the programme can take; COPSE_NOMEM where it takes too many steps.
- * Deterministic.
+ * Makes the schedules of all groups for the largest common rate (solver/joint/joint.h), and the
+ * proof of it. Groups may overlap. The caller releases *out. COPSE_INFEASIBLE naming the group's
+ * line and two of its ranks; COPSE_BAD_INPUT for a relay that is not balanced; COPSE_UNSUPPORTED
+ * for more groups and links than the programme can take; COPSE_NOMEM where it takes too many
+ * steps. Deterministic.
  *
  * The time is the bound, unless the optimum's fractions don't fit 64 bits, which leaves a gap of
  * about 1e-9, or some switches copy or add: no use is made of those, but what they save counts

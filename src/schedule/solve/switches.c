@@ -51,7 +51,7 @@ static const int *symmetry(const struct shares_job *j, int i) {
   return j->symmetries->generators[i].image;
 }
 
-/* With no share above `most` of the rate, or 0/1: any. */
+/* Solves with no share above `most` of the rate, or 0/1: any. */
 static copse_status solve(struct shares_job *j, struct copse_q most, struct copse_joint *out) {
   struct copse_joint_group all = {.n_members = j->network->n_terminals,
                                   .members = j->network->terminals,
@@ -95,7 +95,7 @@ static copse_status add_image(struct shares_job *j, const struct copse_joint_cut
   return copse_index_map_add(&j->images, key, j->out->n_cuts++, j->err);
 }
 
-/* A cut of the joint optimum stands for the mean over all of its images. */
+/* Adds a cut's images: a cut of the joint optimum stands for the mean over all of them. */
 static copse_status add_images(struct shares_job *j, const struct copse_joint_cut *cut) {
   int first = j->out->n_cuts;
   copse_index_map_free(&j->images);
@@ -115,9 +115,9 @@ static copse_status add_images(struct shares_job *j, const struct copse_joint_cu
 /* ---- the proof ----------------------------------------------------------------------------- */
 
 /*
- * A schedule has potentials of its broadcast alone. Those of the reduction, r, are the same as -r
- * there: relays have as much bandwidth in as out, so that r[dst] - r[src] over all links, times
- * their bandwidths, comes to nothing.
+ * Sets the potentials. A schedule has those of its broadcast alone. Those of the reduction, r, are
+ * the same as -r there: relays have as much bandwidth in as out, so that r[dst] - r[src] over all
+ * links, times their bandwidths, comes to nothing.
  */
 static copse_status set_potentials(struct shares_job *j) {
   const struct copse_joint_part *part = &j->out->joint.parts[0];
@@ -146,7 +146,7 @@ static copse_status set_potentials(struct shares_job *j) {
   return COPSE_OK;
 }
 
-/* The least weight around a terminal is to be 1. */
+/* Scales so that the least weight around a terminal is 1. */
 static bool norm(struct shares_job *j) {
   struct copse_q *potentials = j->out->potentials;
   struct copse_q least = COPSE_Q_ZERO;
@@ -182,7 +182,8 @@ static copse_status set_proof(struct shares_job *j) {
 
 /* ---- the shares ---------------------------------------------------------------------------- */
 
-/* Whole links have even shares already; a programme by symmetries has them by limits. */
+/* Chooses even shares. Whole links have them already; a programme by symmetries has them by
+ * limits. */
 static copse_status choose_part(struct shares_job *j) {
   struct copse_shares *out = j->out;
   int n = j->network->n_terminals;
@@ -224,7 +225,7 @@ static bool is_open(const struct copse_shares *shares) {
          shares->outcome == COPSE_JOINT_UNPROVED;
 }
 
-/* By symmetries or without; COPSE_JOINT_TOO_LARGE where there are none. */
+/* Tries by symmetries or without; COPSE_JOINT_TOO_LARGE where there are none. */
 static copse_status try(const struct copse_topology *topology, bool by_symmetries,
                         struct shares_job *j) {
   COPSE_AT_END(copse_symmetry_free) struct copse_symmetry found = {0};
@@ -238,6 +239,18 @@ static copse_status try(const struct copse_topology *topology, bool by_symmetrie
   return status;
 }
 
+/*
+ * Finds the best shares by a linear programme (solver/joint/joint.h): by symmetries if there are
+ * any, which make one of ranks and links that they map to each other (their shares are the same
+ * then), else one by one. Of all optimal ones it takes those of which the largest is within a
+ * factor of two of the least possible, where the simplex method finds them: they make more, but
+ * lower trees. `instance` is the topology's, all ranks roots. at_least: a rate that is known to be
+ * possible; 0/1: none. unbalanced: NULL, or [n_nodes] relays that need not be balanced, as
+ * copse_mark_unbalanced has them; then the rate and its proof are all there is of the result.
+ *
+ * COPSE_JOINT_TOO_LARGE beyond the columns of policy.h, and of images of cuts. The caller frees
+ * *out in every case. COPSE_NOMEM; COPSE_OVERFLOW where capacities leave 61 bits.
+ */
 static copse_status shares_find(const struct copse_topology *topology,
                                 const struct copse_solve_options *options,
                                 const struct copse_instance *instance, struct copse_q at_least,
@@ -334,8 +347,8 @@ copse_status copse_shares_bound(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-/* What must leave rank 0, or `reversed` come to it: the time, and what lies on its side of the
- * narrowest cut, from where data leave. */
+/* Finds what must leave rank 0, or `reversed` come to it: the time, and what lies on its side of
+ * the narrowest cut, from where data leave. */
 static copse_status root_bound(const struct copse_topology *topology,
                                const struct copse_solve_options *options, bool reversed,
                                struct copse_schedule *schedule, struct copse_bound *bound,
@@ -452,8 +465,8 @@ static bool in_way(const struct copse_joint_group *way, int i, int node) {
   return k < way->n_extra[i];
 }
 
-/* The way before n that a permutation of the nodes (NULL: the identity) takes this one to, or -1.
- */
+/* Finds the way before n that a permutation of the nodes (NULL: the identity) takes this one to, or
+ * -1. */
 static int way_image(const struct job *j, int n, const int *image,
                      const struct copse_joint_group *from) {
   for (int w = 0; w < n; w++) {
@@ -471,7 +484,7 @@ static int way_image(const struct job *j, int n, const int *image,
   return -1;
 }
 
-/* A way in which those of `copying` copy and those of `adding` add, as far as they can. */
+/* Adds a way in which those of `copying` copy and those of `adding` add, as far as they can. */
 static copse_status add_way(struct job *j, const bool *copying, const bool *adding) {
   const struct copse_topology *t = j->topology;
   const bool *wanted[2] = {copying, adding};
@@ -493,14 +506,14 @@ static copse_status add_way(struct job *j, const bool *copying, const bool *addi
   return COPSE_OK;
 }
 
-/* The switches next to ranks if `locals`, the others if `others`, and `one` in any case. */
+/* Adds the switches next to ranks if `locals`, the others if `others`, and `one` in any case. */
 static copse_status add_tiers(struct job *j, bool *set, bool locals, bool others, int one) {
   for (int v = 0; v < j->topology->n_nodes; v++)
     set[v] = v == one || (j->local[v] ? locals : others);
   return add_way(j, set, set);
 }
 
-/* One or two switches: every set of them for copying with every set for adding. */
+/* Adds, of one or two switches, every set of them for copying with every set for adding. */
 static copse_status add_all_sets(struct job *j, const int *nodes, int n, bool *copying,
                                  bool *adding) {
   for (int sets = 0; sets < 1 << 2 * n; sets++) {
@@ -513,7 +526,8 @@ static copse_status add_all_sets(struct job *j, const int *nodes, int n, bool *c
   return COPSE_OK;
 }
 
-/* With `all`, every set, if there are few switches: *done then, or where there are more. */
+/* Lists ways; with `all`, every set, if there are few switches: *done then, or where there are
+ * more. */
 static copse_status list_ways(struct job *j, bool all, bool *done) {
   size_t nodes = (size_t)j->topology->n_nodes;
   bool *copying, *adding;
@@ -534,7 +548,7 @@ static copse_status list_ways(struct job *j, bool all, bool *done) {
 
 /* ---- the programme ------------------------------------------------------------------------- */
 
-/* Those of the fabric's symmetries that take every way to one. */
+/* Keeps those of the fabric's symmetries that take every way to one. */
 static copse_status keep_symmetries(struct job *j, const struct copse_symmetry *found,
                                     struct copse_joint_options *options) {
   struct copse_permutation *kept;
@@ -578,7 +592,7 @@ static void forget_ways(struct job *j) {
   j->joint = (struct copse_joint){0};
 }
 
-/* A few sets first; all, if these don't come to the bound. */
+/* Tries a few sets first; all, if these don't come to the bound. */
 static copse_status choose_ways(struct job *j, struct copse_q *time, bool *found) {
   struct copse_q scale = {j->instance->scale, 1};
   bool all = false, done = false;

@@ -16,35 +16,35 @@ bool copse_has_clever_switch(const struct copse_topology *topology);
 void copse_mark_unbalanced(const struct copse_topology *topology, bool *unbalanced);
 
 /*
- * The model (docs/theory.md): a broadcast tree loads a link into a
- * multicast switch once, whatever goes out of the switch; a reduce tree loads a link out of an
- * aggregation switch once.
+ * Solves by the model of docs/theory.md: a broadcast tree loads a link into a multicast switch
+ * once, whatever goes out of the switch; a reduce tree loads a link out of an aggregation switch
+ * once.
  *
  * What that changes. A tree still loads at least one link out of every node set that holds its
- * root and misses a rank, so the cut bounds hold as they are, and trees that no switch
- * copies for reach them (Edmonds): no collective of one phase gets faster. An allreduce does. Its
- * reduce trees load links towards switches that add, its broadcast trees links away from switches
- * that copy, and the other direction only once: N GPUs of bandwidth b at one switch need M / b,
- * where without it each direction carries (N-1)/N M twice. That is optimal: M must leave every GPU
- * in any allreduce.
+ * root and misses a rank, so the cut bounds hold as they are, and trees that no switch copies for
+ * reach them (Edmonds): no collective of one phase gets faster. An allreduce does. Its reduce
+ * trees load links towards switches that add, its broadcast trees links away from switches that
+ * copy, and the other direction only once: N GPUs of bandwidth b at one switch need M / b, where
+ * without it each direction carries (N-1)/N M twice. That is optimal: M must leave every GPU in
+ * any allreduce.
  *
  * How. A switch that copies is a node that a tree may branch at. Trees that span the ranks and a
  * given set Q of such switches are what packing makes when Q are terminals without data of their
- * own; then each of Q is entered by one link. Several sets are tried, together, each with a rate of
- * its own, and the linear programme of solver/joint/joint.h divides the links and shares between
- * them. Of one or two switches all sets, for each phase: optimal among all trees, if no others are
- * marked. Of more, where that would be the Steiner tree problem: none; those next to ranks (an
- * NVSwitch in each host); these and one of the others (a SHARP switch per rail); all. The model
- * holds exactly for the result in any case, and where its time is that of the bound, it is optimal.
+ * own; then each of Q is entered by one link. Several sets are tried, together, each with a rate
+ * of its own, and the linear programme of solver/joint/joint.h divides the links and shares
+ * between them. Of one or two switches all sets, for each phase: optimal among all trees, if no
+ * others are marked. Of more, where that would be the Steiner tree problem: none; those next to
+ * ranks (an NVSwitch in each host); these and one of the others (a SHARP switch per rail); all.
+ * The model holds exactly for the result in any case, and where its time is that of the bound, it
+ * is optimal.
  *
  * Counting once ends where a link's far end does not copy: a switch is used only if all that it is
  * entered from are ranks or such switches too (left to, where it adds). A NIC on the way must be
  * marked as well, if it passes one copy on.
  *
  * `instance` is the topology's, all ranks roots. Where this is faster than at_most, *faster is set
- * and the schedule gets trees, time and k; with options.bound_only the time alone. The search
- * ends where schedule->bound is reached. Where the programme is too large, options.notes says
- * so.
+ * and the schedule gets trees, time and k; with options.bound_only the time alone. The search ends
+ * where schedule->bound is reached. Where the programme is too large, options.notes says so.
  */
 copse_status copse_solve_with_switches(const struct copse_topology *topology,
                                        const struct copse_solve_options *options,
@@ -59,10 +59,10 @@ copse_status copse_list_switches(const struct copse_topology *topology,
                                  struct copse_err *err) COPSE_CHECKED;
 
 /*
- * COPSE_BOUND_FORESTS where that says more than the bound that the schedule has: the programme of
- * solver/joint/joint.h, but without balance at marked switches and at relays next to them, where
- * loads that count once do not balance. Any trees obey what is left of it, with one copy or with
- * many.
+ * Sets COPSE_BOUND_FORESTS where that says more than the bound that the schedule has: the
+ * programme of solver/joint/joint.h, but without balance at marked switches and at relays next to
+ * them, where loads that count once do not balance. Any trees obey what is left of it, with one
+ * copy or with many.
  */
 copse_status copse_bound_with_switches(const struct copse_topology *topology,
                                        const struct copse_solve_options *options,
@@ -96,24 +96,13 @@ struct copse_shares {
   struct copse_arena arena;
 };
 
-/*
- * The best shares by a linear programme (solver/joint/joint.h): by symmetries if there are any,
- * which make one of ranks and links that they map to each other (their shares are the same then),
- * else one by one. Of all optimal ones it takes those of which the largest is within a factor of
- * two of the least possible, where the simplex method finds them: they make more, but lower trees.
- * `instance` is the topology's, all ranks roots. at_least: a rate that is known to be possible;
- * 0/1: none. unbalanced: NULL, or [n_nodes] relays that need not be balanced, as
- * copse_mark_unbalanced has them; then the rate and its proof are all there is of the result.
- *
- * COPSE_JOINT_TOO_LARGE beyond the columns of policy.h, and of images of cuts. The caller frees
- * *out in every case. COPSE_NOMEM; COPSE_OVERFLOW where capacities leave 61 bits.
- */
+/* Frees shares, also after a failure. */
 void copse_shares_free(struct copse_shares *shares);
 
 /*
- * The best shares and the time T/M that they reach. at_most: a time that equal shares reach; with
- * `only_faster` the search ends as soon as nothing faster is possible. *shares is freed by the
- * caller in every case; unless its outcome is COPSE_JOINT_PROVED, *time means nothing.
+ * Finds the best shares and the time T/M that they reach. at_most: a time that equal shares reach;
+ * with `only_faster` the search ends as soon as nothing faster is possible. *shares is freed by
+ * the caller in every case; unless its outcome is COPSE_JOINT_PROVED, *time means nothing.
  * options->notes says where they were not looked for or can't be stated.
  */
 copse_status copse_shares_find_time(const struct copse_topology *topology,
@@ -122,13 +111,14 @@ copse_status copse_shares_find_time(const struct copse_topology *topology,
                                     bool only_faster, struct copse_shares *shares,
                                     struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
 
-/* The bound of an allreduce that the narrowest cut gives; it holds for any. */
+/* Sets the bound of an allreduce that the narrowest cut gives; it holds for any. */
 copse_status copse_narrowest_bound(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
                                    struct copse_schedule *schedule,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* COPSE_BOUND_FORESTS, from the solver's proof, with that cut; that alone where it says as much. */
+/* Sets COPSE_BOUND_FORESTS, from the solver's proof, with that cut; that alone where it says as
+ * much. */
 copse_status copse_shares_bound(const struct copse_topology *topology,
                                 const struct copse_solve_options *options,
                                 const struct copse_shares *shares, struct copse_q time,

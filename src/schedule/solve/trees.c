@@ -34,7 +34,7 @@ struct conversion {
   struct copse_err *err;
 };
 
-/* One tree's edges between ranks. */
+/* Converts one tree's edges between ranks. */
 static copse_status convert_edges(struct conversion *c, const struct copse_forest_tree *from,
                                   struct copse_schedule_edge *edges) {
   const struct copse_node *nodes = c->topology->nodes;
@@ -107,8 +107,8 @@ struct packing {
   struct copse_err *err;
 };
 
-/* What one phase of a part has to pack: its roots with their shares, its part of the links, and as
- * terminals the ranks and the extra nodes. */
+/* Makes what one phase of a part has to pack: its roots with their shares, its part of the links,
+ * and as terminals the ranks and the extra nodes. */
 static copse_status make_network(const struct copse_instance *instance,
                                  const struct copse_joint_part *part,
                                  const struct copse_joint_group *group, bool reduce,
@@ -144,8 +144,8 @@ static copse_status make_network(const struct copse_instance *instance,
   return COPSE_OK;
 }
 
-/* Where links stand for routes: the route of an edge, whose path is its link, or two by way of the
- * route's own node. A reduction's forest has links turned around. */
+/* Takes the route of an edge where links stand for routes: its path is its link, or two by way of
+ * the route's own node. A reduction's forest has links turned around. */
 static copse_status take_way(const struct copse_instance *instance, bool reduce,
                              struct copse_forest *forest, struct copse_forest_edge *edge,
                              struct copse_err *err) {
@@ -176,7 +176,7 @@ static copse_status take_ways(const struct copse_instance *instance, bool reduce
   return COPSE_OK;
 }
 
-/* `share` of the data. */
+/* Packs `share` of the data. */
 static copse_status pack_phase(struct packing *p, const struct copse_joint_part *part,
                                const struct copse_joint_group *group, bool reduce,
                                struct copse_q share) {
@@ -223,7 +223,7 @@ static copse_status round_shares(const struct copse_joint_part *part, int n, int
   return COPSE_OK;
 }
 
-/* The links of one phase: u times what they had, rounded down. */
+/* Rounds the links of one phase: u times what they had, rounded down. */
 static copse_status round_phase(const struct copse_instance *instance,
                                 const struct copse_joint_part *part, bool reduce, struct copse_q u,
                                 struct copse_arena *arena, int64_t *to, bool *carries,

@@ -16,9 +16,10 @@ copse_status copse_add_trees(const struct copse_topology *topology,
                              struct copse_err *err) COPSE_CHECKED;
 
 /*
- * A part of all links with smaller whole numbers, so that it makes fewer trees: shares rounded to
- * `to->whole` in all, and links to what carries them within (1 + within) times the time. All ranks
- * are roots. *found: whether there is one, of a few that are tried; *to is in the arena.
+ * Finds a part of all links with smaller whole numbers, so that it makes fewer trees: shares
+ * rounded to `to->whole` in all, and links to what carries them within (1 + within) times the
+ * time. All ranks are roots. *found: whether there is one, of a few that are tried; *to is in the
+ * arena.
  */
 copse_status copse_round_part(const struct copse_instance *instance,
                               const struct copse_joint_part *part, struct copse_q within,
@@ -26,9 +27,9 @@ copse_status copse_round_part(const struct copse_instance *instance,
                               struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Trees within parts [n] of the links of an instance, all ranks roots, in the place of any others
- * of the schedule, with their time and k. Each part has parts[i].rate / rate of the data (one part
- * alone all of it); groups NULL, or [n]: what its trees reach besides the ranks.
+ * Makes trees within parts [n] of the links of an instance, all ranks roots, in the place of any
+ * others of the schedule, with their time and k. Each part has parts[i].rate / rate of the data
+ * (one part alone all of it); groups NULL, or [n]: what its trees reach besides the ranks.
  */
 copse_status copse_solve_trees_in_parts(const struct copse_topology *topology,
                                         const struct copse_solve_options *options,
@@ -39,7 +40,7 @@ copse_status copse_solve_trees_in_parts(const struct copse_topology *topology,
                                         struct copse_solve_seconds *seconds,
                                         struct copse_err *err) COPSE_CHECKED;
 
-/* The smallest k whose best phase is within the options' tolerance; 0 (exact) if none is. */
+/* Finds the smallest k whose best phase is within the options' tolerance; 0 (exact) if none is. */
 copse_status copse_smallest_k(const struct copse_topology *topology,
                               const struct copse_solve_options *options, bool reversed, int64_t *k,
                               struct copse_err *err) COPSE_CHECKED;

@@ -15,7 +15,7 @@
 #include "predict/policy.h"
 #include "schedule/loads.h"
 
-/* Memory of the schedule. */
+/* Takes memory of the schedule. */
 static copse_status take(struct copse_baseline_work *w, size_t n, size_t size, void *out_pointer) {
   return copse_arena_array(&w->schedule->arena, n, size, out_pointer, w->err);
 }
@@ -78,8 +78,8 @@ static int without_loops(int *nodes, int n) {
   return kept;
 }
 
-/* A NIC cabled to one other host reaches a third one by no way but back over its own host's GPUs
- * and another NIC: that is no ring of NCCL's. */
+/* Refuses a way over a third host's GPUs: a NIC cabled to one other host reaches a third one by no
+ * way but back over its own host's GPUs and another NIC, which is no ring of NCCL's. */
 static copse_status check_way(const struct copse_baseline_work *w, int out, int in,
                               const struct copse_baseline_way *way) {
   const struct copse_node *nodes = w->topology->nodes;
@@ -129,7 +129,7 @@ static bool is_same(const struct copse_baseline_ring *a, const struct copse_base
   return true;
 }
 
-/* Of a communicator's channels those of the graph: the others are copies. */
+/* Collects of a communicator's channels those of the graph: the others are copies. */
 static copse_status collect(struct copse_baseline_work *w, struct copse_nccl_machine *m,
                             const struct copse_nccl_joined *joined, struct rings *rings) {
   int n = w->topology->n_ranks;
@@ -151,7 +151,7 @@ static copse_status collect(struct copse_baseline_work *w, struct copse_nccl_mac
   return COPSE_OK;
 }
 
-/* graphs [n_graphs]: of all hosts, or each host's; NULL: those of the options. */
+/* Joins rings by graphs [n_graphs]: of all hosts, or each host's; NULL: those of the options. */
 static copse_status join(struct copse_baseline_work *w,
                          const struct copse_nccl_graphs *const *graphs, int n_graphs,
                          struct rings *rings) {
@@ -174,7 +174,8 @@ static copse_status join(struct copse_baseline_work *w,
   return collect(w, &machine, &joined, rings);
 }
 
-/* Hosts of one communicator run one number and speed of channels: says whose bound is the least. */
+/* Notes whose bound is the least: hosts of one communicator run one number and speed of
+ * channels. */
 static void note_hosts_that_differ(const struct copse_baseline_work *w,
                                    const struct copse_nccl_best *best) {
   int least = 0;
@@ -203,7 +204,7 @@ static copse_status find_best(struct copse_baseline_work *w, struct rings *rings
   return join(w, best->graphs, best->n_hosts, rings);
 }
 
-/* Where NICs that a ring goes by aren't joined there is none; ranks may be. */
+/* Finds the rings. Where NICs that a ring goes by aren't joined there is none; ranks may be. */
 static copse_status find_rings(struct copse_baseline_work *w, struct rings *rings) {
   struct copse_err why = COPSE_ERR_INIT, *err = w->err;
   w->err = &why;
@@ -322,7 +323,7 @@ static copse_status demand_across(const struct cut *c, struct copse_q *share) {
   return copse_q_make(sum, c->w->m, share, NULL);
 }
 
-/* The fraction of M that must cross, 0 where the set separates nothing that matters. */
+/* Computes the fraction of M that must cross, 0 where the set separates nothing that matters. */
 static copse_status data_across(const struct cut *c, struct copse_q *share) {
   const struct copse_topology *t = c->w->topology;
   const struct copse_baseline_options *o = c->w->options;
@@ -340,7 +341,8 @@ static copse_status data_across(const struct cut *c, struct copse_q *share) {
   return COPSE_OK;
 }
 
-/* A set whose sums leave 64 bits is passed over: any cut will do, the best is not needed. */
+/* Tries a set. One whose sums leave 64 bits is passed over: any cut will do, the best is not
+ * needed. */
 static void try_cut(struct cut *c) {
   bool reduces = copse_collective_reduces(c->w->options->collective) &&
                  c->w->options->collective != COPSE_ALLREDUCE;
@@ -441,7 +443,7 @@ static copse_status describe(struct copse_baseline_work *w) {
 
 /* ---- demand ---------------------------------------------------------------------------- */
 
-/* Demand in units of its greatest common divisor, so that exact sums stay small. */
+/* Reads the demand in units of its greatest common divisor, so that exact sums stay small. */
 static copse_status read_demand(struct copse_baseline_work *w) {
   const int64_t *demand = w->options->demand;
   size_t n = (size_t)w->topology->n_ranks;
@@ -490,7 +492,7 @@ static int by_way(const void *a, const void *b) {
   return 0;
 }
 
-/* Equal ways become one. */
+/* Merges equal ways into one. */
 static copse_status merge_shipments(struct copse_baseline_work *w) {
   size_t n = 0;
   if (w->n_shipments == 0) return COPSE_OK; /* only ranks to themselves */
@@ -506,7 +508,7 @@ static copse_status merge_shipments(struct copse_baseline_work *w) {
   return COPSE_OK;
 }
 
-/* The routes between the stops, end to end. */
+/* Makes the path: the routes between the stops, end to end. */
 static copse_status make_path(struct copse_baseline_work *w, const struct copse_shipment *shipment,
                               struct copse_schedule_path *path) {
   size_t n = 1;

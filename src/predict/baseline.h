@@ -61,7 +61,7 @@ enum copse_baseline {
   COPSE_N_ARRANGEMENTS
 };
 
-/* "pairwise", "spread-out", ... */
+/* Returns "pairwise", "spread-out", ... */
 const char *copse_baseline_name(enum copse_baseline kind);
 
 /* Whether there is such a baseline of this collective, whatever the topology. */

@@ -45,7 +45,7 @@ static int64_t entry(const struct birkhoff *w, int row, int column) {
   return w->left[at(w, row, column)] + w->empty[at(w, row, column)];
 }
 
-/* Row and column sums, rows first; *most is the largest. */
+/* Computes row and column sums, rows first; *most is the largest. */
 static copse_status add_up(const struct birkhoff *w, int64_t *sums, int64_t *most) {
   *most = 0;
   for (int i = 0; i < w->n; i++) {
@@ -80,7 +80,8 @@ static copse_status fill_up(struct birkhoff *w, int64_t *most) {
   return COPSE_OK;
 }
 
-/* Augmenting paths; each row begins further right than the one before, and with each step. */
+/* Matches a row by augmenting paths; each row begins further right than the one before, and with
+ * each step. */
 static bool match_row(struct birkhoff *w, int row) {
   for (int k = 0; k < w->n; k++) {
     int column = (row + 1 + w->step + k) % w->n;
@@ -178,7 +179,7 @@ static copse_status baseline_ship(struct copse_baseline_work *w, const int stops
   return COPSE_PUSH(w->shipments, w->n_shipments, w->shipments_capacity, w->err, s);
 }
 
-/* The transfer of `units` over the route from src to dst; `transfer` has the rest. */
+/* Adds the transfer of `units` over the route from src to dst; `transfer` has the rest. */
 static copse_status baseline_send(struct copse_baseline_work *w, int src, int dst, int64_t units,
                                   const struct copse_sim_transfer *transfer, int *last) {
   struct copse_sim_transfer t = *transfer;
@@ -193,8 +194,8 @@ static int member(const struct copse_hosts *h, int host, int place) {
   return h->members[h->first[host] + place];
 }
 
-/* All pairs with demand, each over its route; with `by_place` by way of the rank of the source's
- * host that has the destination's place. */
+/* Ships all pairs with demand, each over its route; with `by_place` by way of the rank of the
+ * source's host that has the destination's place. */
 static copse_status ship_pairs(struct copse_baseline_work *w, bool by_place) {
   int n = w->topology->n_ranks;
   const struct copse_hosts *h = &w->hosts;
@@ -210,7 +211,8 @@ static copse_status ship_pairs(struct copse_baseline_work *w, bool by_place) {
 
 /* ---- pairwise -------------------------------------------------------------------------- */
 
-/* last, next [2 * n_ranks]: the send and the receive of each rank in a round; -1: none yet. */
+/* Sends in a round; last, next [2 * n_ranks]: the send and the receive of each rank in a round; -1:
+ * none yet. */
 static copse_status send_in_round(struct copse_baseline_work *w, int src, int dst, const int *last,
                                   int *next) {
   /* the partner posts its receive when its own round is over */
@@ -259,7 +261,7 @@ copse_status copse_baseline_spread_out(struct copse_baseline_work *w) {
 
 /* ---- 2DH ------------------------------------------------------------------------------- */
 
-/* First all that rank i hands to the neighbour at `place`, for itself and its like. */
+/* Computes all that rank i hands first to the neighbour at `place`, for itself and its like. */
 static int64_t handed_over(const struct copse_baseline_work *w, int i, int place) {
   int64_t units = 0; /* at most the row's sum, which fits */
   for (int host = 0; host < w->hosts.n_hosts; host++)
@@ -267,7 +269,7 @@ static int64_t handed_over(const struct copse_baseline_work *w, int i, int place
   return units;
 }
 
-/* What rank k sends to its like in another host: what its host has for it. */
+/* Computes what rank k sends to its like in another host: what its host has for it. */
 static copse_status gathered(const struct copse_baseline_work *w, int k, int to, int64_t *units) {
   int host = w->hosts.of_rank[k];
   *units = 0;
@@ -277,7 +279,7 @@ static copse_status gathered(const struct copse_baseline_work *w, int k, int to,
   return COPSE_OK;
 }
 
-/* The exchange inside the host; sends[a * places + b]: the transfer from place a to b. */
+/* Exchanges inside the host; sends[a * places + b]: the transfer from place a to b. */
 static copse_status exchange_inside(struct copse_baseline_work *w, int host, int *sends) {
   int places = w->hosts.first[1];
   for (int a = 0; a < places; a++) {
@@ -294,7 +296,7 @@ static copse_status exchange_inside(struct copse_baseline_work *w, int host, int
   return COPSE_OK;
 }
 
-/* Then the rank at `place` sends to the ranks of its place elsewhere, when its own part of the
+/* Sends then from the rank at `place` to the ranks of its place elsewhere, when its own part of the
  * first phase is over. */
 static copse_status exchange_outside(struct copse_baseline_work *w, int host, int place,
                                      const int *sends, int *list) {
@@ -407,8 +409,8 @@ static copse_status take(struct fast *f, struct queue *q, int64_t units) {
   return COPSE_OK;
 }
 
-/* Ranks that have more than their part of what goes from host to host give it to those that
- * have less; in order, so at most 2 * places moves. */
+/* Balances: ranks that have more than their part of what goes from host to host give it to those
+ * that have less; in order, so at most 2 * places moves. */
 static copse_status balance(struct fast *f, int from, int to, struct queue *queues) {
   int64_t part = f->matrix[(size_t)from * (size_t)f->n_hosts + (size_t)to];
   int giver = 0;
@@ -482,7 +484,7 @@ static copse_status ship_all(struct fast *f) {
 
 /* ---- transfers ------------------------------------------------------------------------- */
 
-/* At the start: demand inside the host, and the moves of the balance. */
+/* Sends at the start demand inside the host, and the moves of the balance. */
 static copse_status send_inside(struct fast *f, int host) {
   for (int a = 0; a < f->places; a++) {
     for (int k = 1; k < f->places; k++) {

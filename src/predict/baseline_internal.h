@@ -41,13 +41,13 @@ static inline int64_t copse_baseline_units(const struct copse_baseline_work *w, 
   return w->units[(size_t)src * (size_t)w->topology->n_ranks + (size_t)dst];
 }
 
-/* Shipments and, if wanted, transfers of the alltoall baselines. */
+/* Makes shipments and, if wanted, transfers of a baseline of the alltoall, as those below do. */
 copse_status copse_baseline_pairwise(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_spread_out(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_2dh(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_birkhoff(struct copse_baseline_work *w) COPSE_CHECKED;
 
-/* Trees of the other ones, with weights, and edges in w->arena. */
+/* Makes trees of the other ones, with weights, and edges in w->arena. */
 copse_status copse_baseline_tree(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_direct(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_scatter(struct copse_baseline_work *w) COPSE_CHECKED;
@@ -62,8 +62,8 @@ struct copse_baseline_ring {
   struct copse_baseline_way *ways; /* [n_ranks] from order[i] to the next; NULL: none */
 };
 
-/* Appends chains once around a ring, one from each root (or to it), with equal parts of `weight`.
- */
+/* Appends chains once around a ring, one from each root (or to it), with equal parts of
+ * `weight`. */
 copse_status copse_baseline_chains(struct copse_baseline_work *w,
                                    const struct copse_baseline_ring *ring,
                                    struct copse_q weight) COPSE_CHECKED;

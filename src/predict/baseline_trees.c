@@ -64,7 +64,8 @@ static copse_status add_edge(struct grower *g, const int *route, int n, int pare
   return COPSE_OK;
 }
 
-/* Ranks on the way join the tree where they are met; the way starts at the last one in it. */
+/* Joins a rank to the tree. Ranks on the way join where they are met; the way starts at the last
+ * one in it. */
 static copse_status join(struct grower *g, const struct link_up *link) {
   const struct copse_topology *t = g->w->topology;
   int parent = link->parent, child = link->child, n, start = 0;
@@ -137,8 +138,8 @@ static int64_t roots_of(const struct copse_baseline_work *w) {
 
 /* ---- rings ---------------------------------------------------------------------------- */
 
-/* A ring's data go one way round: a chain from the root has it forwards, one to the root backwards.
- */
+/* Grows a chain. A ring's data go one way round: a chain from the root has it forwards, one to the
+ * root backwards. */
 static copse_status grow_chain(struct copse_baseline_work *w,
                                const struct copse_baseline_ring *ring, enum copse_phase phase,
                                int start, struct copse_q weight, struct shape *shape) {
@@ -204,7 +205,7 @@ static int add_in_order(const struct in_order *o, int low, int high, int parent,
   return rank;
 }
 
-/* Where the root is free (allreduce), all ranks are in the in-order trees; else all but it. */
+/* Grows the in-order trees: of all ranks where the root is free (allreduce); else of all but it. */
 static copse_status grow_binary(struct copse_baseline_work *w, const int *order,
                                 struct copse_q weight, struct shape *shape) {
   int n = w->topology->n_ranks;
@@ -223,8 +224,8 @@ static copse_status grow_binary(struct copse_baseline_work *w, const int *order,
   return COPSE_OK;
 }
 
-/* Channel c of several: host by host, each host's ranks turned on by c; every other host backwards,
- * so that a rank hands over to its like. One channel: the ranks in order. */
+/* Orders channel c of several host by host, each host's ranks turned on by c; every other host
+ * backwards, so that a rank hands over to its like. One channel: the ranks in order. */
 static void order_channel(const struct copse_baseline_work *w, int channels, int c, int *order) {
   int places = w->hosts.first[1];
   for (int r = 0; r < w->topology->n_ranks; r++) {
@@ -271,7 +272,8 @@ copse_status copse_baseline_tree(struct copse_baseline_work *w) {
 
 /* ---- scattered ------------------------------------------------------------------------- */
 
-/* Within a host: from the rank at a place to those that are not yet in the tree; the root is. */
+/* Adds a host: links from the rank at a place to those that are not yet in the tree; the root
+ * is. */
 static void add_host(const struct copse_baseline_work *w, struct shape *shape, int from, int root) {
   int host = w->hosts.of_rank[from], first = w->hosts.first[host];
   int n = w->hosts.first[host + 1] - first;

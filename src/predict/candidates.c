@@ -39,7 +39,7 @@ struct copse_candidate_times {
   double work, most_work; /* done, and to begin nothing more after, in steps of the simulator */
 };
 
-/* Its row, made where there is none; NULL without memory. */
+/* Returns its row, made where there is none; NULL without memory. */
 static struct row *row_of(struct copse_candidate_times *times, double bytes,
                           struct copse_err *err) {
   for (size_t i = 0; i < times->n; i++)
@@ -53,7 +53,7 @@ static struct known *known_of(const struct copse_candidates *c, int candidate, d
   return &row_of(c->times, bytes, NULL)->of[c->list[candidate].like]; /* the row is there */
 }
 
-/* The best one at the nearest size at which they were compared; 0: there is none. */
+/* Returns the best one at the nearest size at which they were compared; 0: there is none. */
 static int guess_best(const struct copse_candidate_times *times, double bytes) {
   double least = INFINITY;
   int best = 0;
@@ -95,7 +95,7 @@ static copse_status begin_wishes(const struct copse_candidates *c, struct wishes
   return COPSE_ARRAY(w->arena, (size_t)most, w->options, err);
 }
 
-/* Only what is not known yet. */
+/* Adds a wish for what is not known yet. */
 static void wish_for(const struct copse_candidates *c, struct wishes *w, int candidate,
                      double bytes, double most_us) {
   int like = c->list[candidate].like, i = 0;
@@ -135,7 +135,7 @@ static bool is_for(const struct copse_candidates *c, int i, double bytes) {
   return c->list[i].most_bytes == 0 || bytes <= (double)c->list[i].most_bytes;
 }
 
-/* A candidate's time, to be compared with others' when one is taken. */
+/* Returns a candidate's time, to be compared with others' when one is taken. */
 static double cost(const struct copse_candidates *c, const double *us, int i) {
   return c->list[i].kept ? us[i] / (1 + KEPT_WORTH) : us[i];
 }
@@ -148,8 +148,8 @@ struct nearest {
   double cost;
 };
 
-/* Up to what time a candidate matters: where it is not slower than `reach` times the fastest, may
- * be taken, be close to what is (_best, _lasting), or be the fastest. */
+/* Returns up to what time a candidate matters: where it is not slower than `reach` times the
+ * fastest, may be taken, be close to what is (_best, _lasting), or be the fastest. */
 static double limit_of(const struct copse_candidates *c, int i, const struct nearest *near,
                        double reach) {
   int more = near->best < 0 ? -1 : c->list[i].hops - c->list[near->best].hops;
@@ -192,8 +192,8 @@ static copse_status time_some(const struct copse_candidates *c, struct wishes *w
   return COPSE_OK;
 }
 
-/* Those that matter: a guess at the best first, then the last ones (searched for, packets), so that
- * others need not be simulated to their ends; what is found does not depend on it. */
+/* Times those that matter: a guess at the best first, then the last ones (searched for, packets),
+ * so that others need not be simulated to their ends; what is found does not depend on it. */
 static copse_status time_near(const struct copse_candidates *c, const double *bytes, int n,
                               double reach, double (*us)[COPSE_MAX_CANDIDATES],
                               struct copse_err *err) {
@@ -232,7 +232,7 @@ copse_status copse_candidates_time(const struct copse_candidates *c, const doubl
   return time_near(c, bytes, n_sizes, 0, us, err);
 }
 
-/* However slow they are. */
+/* Times these however slow they are. */
 static copse_status time_these(const struct copse_candidates *c, const int *which, int n_which,
                                const double *bytes, int n, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
@@ -252,7 +252,7 @@ copse_status copse_candidates_time_of(const struct copse_candidates *c, int whic
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-/* What the last of the list takes. */
+/* Predicts what the last of the list takes. */
 static copse_status predict_last(struct copse_candidates *c, struct copse_err *err) {
   struct copse_predict_options options = c->options;
   struct copse_candidate *it = &c->list[c->n - 1];
@@ -279,7 +279,7 @@ copse_status copse_candidates_add(struct copse_candidates *c, struct copse_sched
   return predict_last(c, err);
 }
 
-/* Not a large forest that one which is there beats. */
+/* Takes a proposal, but not a large forest that one which is there beats. */
 static copse_status take(void *context, struct copse_schedule *schedule, const char *name,
                          struct copse_err *err) {
   struct copse_candidates *c = context;
@@ -337,7 +337,7 @@ static void drop_last(struct copse_candidates *c) {
   if (it->owned) copse_schedule_free(it->schedule);
 }
 
-/* *found: whether the candidate is one of this topology that way. */
+/* Adopts a candidate; *found: whether it is one of this topology that way. */
 static copse_status adopt_one(struct copse_candidates *c, const struct copse_candidate *from,
                               enum copse_proposal_way way, bool keep, bool *found,
                               struct copse_err *err) {
@@ -390,7 +390,7 @@ struct timed {
 
 COPSE_ORDER(faster, struct timed, COPSE_UP(us) ?: COPSE_UP(candidate))
 
-/* To begin a search with: the first, then those that are fastest at the size. */
+/* Lists what a search begins with: the first, then those that are fastest at the size. */
 static copse_status list_fastest_first(const struct copse_candidates *c, double bytes,
                                        struct copse_proposal *from, struct copse_err *err) {
   double us[1][COPSE_MAX_CANDIDATES];
@@ -433,7 +433,7 @@ static copse_status is_enough(const struct copse_candidates *c,
   return COPSE_OK;
 }
 
-/* As "64K: k=4"; not where it is large and, of chunks, no faster than what there was. */
+/* Adds it as "64K: k=4"; not where it is large and, of chunks, no faster than what there was. */
 static copse_status add_found(struct copse_candidates *c, const struct copse_size_answer *found,
                               uint64_t bytes, bool packets, struct copse_err *err) {
   char name[COPSE_CANDIDATE_NAME], unit = bytes < 1 << 20 ? 'K' : 'M';
@@ -486,7 +486,7 @@ copse_status copse_candidates_search(struct copse_candidates *c,
   return COPSE_OK;
 }
 
-/* The candidate once more, as packets; not if its schedule can't be. */
+/* Adds the candidate once more, as packets; not if its schedule can't be. */
 static copse_status add_packets(struct copse_candidates *c, int of, uint64_t most, bool one_hop,
                                 struct copse_err *err) {
   struct copse_candidate *it = &c->list[c->n];
@@ -577,7 +577,7 @@ int copse_candidates_lasting(const struct copse_candidates *candidates,
   return best;
 }
 
-/* What the range's candidate costs at the sizes [n] that it is for. */
+/* Finds what the range's candidate costs at the sizes [n] that it is for. */
 static void find_loss(const struct copse_candidates *c, const double *bytes,
                       double (*us)[COPSE_MAX_CANDIDATES], int n,
                       struct copse_candidate_range *range) {
@@ -600,8 +600,8 @@ struct sizes {
   double bytes[MOST_SIZES], us[MOST_SIZES][COPSE_MAX_CANDIDATES];
 };
 
-/* Powers of two or COARSE_POWER, steps between if transfers are few, of long messages powers of
- * four if they are many, what comes where one ends. */
+/* Lists powers of two or COARSE_POWER, steps between if transfers are few, of long messages powers
+ * of four if they are many, what comes where one ends. */
 static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint64_t largest,
                        struct sizes *sizes) {
   double transfers = 0;
@@ -620,7 +620,7 @@ static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint
   }
 }
 
-/* What a candidate costs beside another, which may have fewer hops, or a bound of that. */
+/* Returns what a candidate costs beside another, which may have fewer hops, or a bound of that. */
 static double known_cost(const struct copse_candidates *c, int i, int other, double bytes) {
   const struct known *known = known_of(c, i, bytes);
   double least = copse_q_to_double(c->predictions[i].runs_per_GB) * bytes * 1e-3;
@@ -628,10 +628,10 @@ static double known_cost(const struct copse_candidates *c, int i, int other, dou
   return us / kept * (c->list[i].hops > c->list[other].hops ? 1 + MODEL_ERROR : 1);
 }
 
-/* Between sizes `from` and `to`, at which candidates `before` and `after` are taken: where the
- * second is to be taken, so near that just before it the first costs no more than BORDER_LOSS, or
- * where a time jumps. Tried where lines would cross, a little after it; of three times once in the
- * middle; within BORDER_WIDTH, and at first just after `from`, where a number of chunks changes. */
+/* Finds, between sizes `from` and `to` with candidates `before` and `after`, where the second is to
+ * be taken, so near that just before it the first costs no more than BORDER_LOSS, or where a time
+ * jumps. Tries where lines would cross, a little after it; of three times once in the middle;
+ * within BORDER_WIDTH, and at first just after `from`, where a number of chunks changes. */
 static copse_status find_border(const struct copse_candidates *c, int before, int after,
                                 double from, double to, uint64_t *border, struct copse_err *err) {
   const int both[] = {before, after};
@@ -665,7 +665,7 @@ static copse_status find_border(const struct copse_candidates *c, int before, in
   return COPSE_OK;
 }
 
-/* Where ranges meet, and every candidate's time there, of the ranges' own slow or not: us [2 n]. */
+/* Times where ranges meet every candidate there, of the ranges' own slow or not: us [2 n]. */
 static copse_status time_ends(const struct copse_candidates *c,
                               const struct copse_candidate_range *ranges, int n, double *bytes,
                               double (*us)[COPSE_MAX_CANDIDATES], struct copse_err *err) {
@@ -706,7 +706,7 @@ static int add_sizes(const struct copse_candidates *c, const struct copse_candid
   return added;
 }
 
-/* In as few ranges as there can be. */
+/* Makes as few ranges as there can be. */
 static copse_status make_ranges(const struct copse_candidates *c, struct sizes *sizes,
                                 struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
                                 struct copse_err *err) {
@@ -746,9 +746,9 @@ static bool is_short(const struct copse_candidate_range *range) {
          (double)(range->max_bytes - range->min_bytes) < LEAST_RANGE * (double)range->min_bytes;
 }
 
-/* Where times jump, ranges may be of a few bytes: those of less than a part of their sizes
- * (LEAST_RANGE) go to the one before, or where that one's candidate ends there, to the next. Sizes
- * and times are those of ends. */
+/* Drops ranges of a few bytes, as there may be where times jump: those of less than a part of their
+ * sizes (LEAST_RANGE) go to the one before, or where that one's candidate ends there, to the next.
+ * Sizes and times are those of ends. */
 static copse_status drop_short_ranges(const struct copse_candidates *c, const double *bytes,
                                       double (*us)[COPSE_MAX_CANDIDATES],
                                       struct copse_candidate_range *ranges, int *n,

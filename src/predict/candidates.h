@@ -45,10 +45,10 @@ struct copse_candidates {
 };
 
 /*
- * All proposals of propose.h, which `solve --objective` begins with too, but for large forests that
- * a smaller one beats (copse_proposal_beats); equal shares where they are slower in the long run.
- * Times are predicted as `predict` says; NULL: the defaults. Errors are those of copse_propose.
- * Free with copse_candidates_free in every case.
+ * Makes all proposals of propose.h, which `solve --objective` begins with too, but for large
+ * forests that a smaller one beats (copse_proposal_beats); equal shares where they are slower in
+ * the long run. Times are predicted as `predict` says; NULL: the defaults. Errors are those of
+ * copse_propose. Free with copse_candidates_free in every case.
  */
 copse_status copse_candidates_make(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
@@ -57,7 +57,8 @@ copse_status copse_candidates_make(const struct copse_topology *topology,
                                    struct copse_solve_seconds *seconds,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* The same in two steps: with none in it, also for copse_candidates_add; all proposals. */
+/* Does the first of two steps of it: makes candidates without any, also for copse_candidates_add;
+ * copse_candidates_propose adds all proposals. */
 copse_status copse_candidates_begin(const struct copse_topology *topology,
                                     const struct copse_predict_options *predict,
                                     struct copse_candidates *out,
@@ -109,30 +110,30 @@ copse_status copse_candidates_switch(struct copse_candidates *candidates,
 
 void copse_candidates_free(struct copse_candidates *candidates);
 
-/* The predicted time of every candidate for messages of so many bytes, by several threads: us
+/* Predicts the time of every candidate for messages of so many bytes, by several threads: us
  * [n_sizes]. In an eighth of the work where chunks need not be larger than a plan's for it.
- * Infinite beyond a candidate's sizes, and for one so slow that it is neither the fastest nor taken
- * nor close to what is (copse_candidates_best, _lasting): that is known before its simulation ends.
- */
+ * Infinite beyond a candidate's sizes, and for one so slow that it is neither the fastest nor
+ * taken nor close to what is (copse_candidates_best, _lasting): that is known before its
+ * simulation ends. */
 copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,
                                    int n_sizes, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* The same of one candidate, however slow it is: us [n_sizes]. */
+/* Predicts the same of one candidate, however slow it is: us [n_sizes]. */
 copse_status copse_candidates_time_of(const struct copse_candidates *candidates, int which,
                                       const double *bytes, int n_sizes, double *us,
                                       struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The one of times [n] to take: of those within MODEL_ERROR (policy.h) of the fastest the fastest
- * one with fewest hops, of those within SAME_TIME of each other the list's first. Times of kept
- * ones count as shorter by KEPT_WORTH here and in copse_candidates_lasting, not in what a range
- * says of losses.
+ * Returns the one of times [n] to take: of those within MODEL_ERROR (policy.h) of the fastest the
+ * fastest one with fewest hops, of those within SAME_TIME of each other the list's first. Times of
+ * kept ones count as shorter by KEPT_WORTH here and in copse_candidates_lasting, not in what a
+ * range says of losses.
  */
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us);
 
-/* The one that is within CLOSE_TIME of the best (as above), with no more hops, for the most sizes
- * from the first on, of equals the list's first; *n_close: for how many, at least 1. */
+/* Returns the one that is within CLOSE_TIME of the best (as above), with no more hops, for the most
+ * sizes from the first on, of equals the list's first; *n_close: for how many, at least 1. */
 int copse_candidates_lasting(const struct copse_candidates *candidates,
                              double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close);
 
@@ -151,15 +152,15 @@ struct copse_candidate_range {
 #define COPSE_MAX_RANGES 24
 
 /*
- * Candidates for all message sizes, compared at the powers of two from `smallest` to `largest`
- * (powers of two themselves, smallest < largest), at three sizes between them where that is little
- * to simulate (fewer where it is much: policy.h), and a byte beyond where candidates end:
- * each range has one that is the best at those sizes or within CLOSE_TIME of it, in as few ranges
- * as there can be, since a range more is a plan more to load, and the times are a model's. Between
- * two sizes a range begins where its candidate becomes faster than the one before it, or with more
- * hops faster by MODEL_ERROR. Sizes beside such borders are compared too, so that no third one is
- * much faster there; borders are looked for by so much work at most (policy.h), and then lie
- * farther from where times meet. The first range begins at 0, the last ends at INT64_MAX;
+ * Chooses candidates for all message sizes, compared at the powers of two from `smallest` to
+ * `largest` (powers of two themselves, smallest < largest), at three sizes between them where that
+ * is little to simulate (fewer where it is much: policy.h), and a byte beyond where candidates
+ * end: each range has one that is the best at those sizes or within CLOSE_TIME of it, in as few
+ * ranges as there can be, since a range more is a plan more to load, and the times are a model's.
+ * Between two sizes a range begins where its candidate becomes faster than the one before it, or
+ * with more hops faster by MODEL_ERROR. Sizes beside such borders are compared too, so that no
+ * third one is much faster there; borders are looked for by so much work at most (policy.h), and
+ * then lie farther from where times meet. The first range begins at 0, the last ends at INT64_MAX;
  * neighbours have different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,

@@ -21,16 +21,17 @@ struct copse_doubling {
 };
 
 /*
- * Ways of doing it that may be the best for some size, *n of at most COPSE_MOST_DOUBLINGS: none
- * has both less latency and less load on its busiest links than another. Within a group sums go
- * from rank to rank, where two that are joined straight or over relays by `routes` (of plans) make
- * a hop. None for too many ranks.
+ * Finds ways of doing it that may be the best for some size, *n of at most COPSE_MOST_DOUBLINGS:
+ * none has both less latency and less load on its busiest links than another. Within a group sums
+ * go from rank to rank, where two that are joined straight or over relays by `routes` (of plans)
+ * make a hop. None for too many ranks.
  */
 copse_status copse_doublings_find(const struct copse_topology *topology,
                                   const struct copse_routes *routes, struct copse_doubling *list,
                                   int *n, struct copse_err *err) COPSE_CHECKED;
 
-/* The schedule, whose bound is a cut. The caller releases *out. As copse_baseline_make. */
+/* Makes the schedule, whose bound is a cut. The caller releases *out. Errors as of
+ * copse_baseline_make. */
 copse_status copse_doubling_make(const struct copse_topology *topology,
                                  const struct copse_routes *routes,
                                  const struct copse_doubling *doubling, struct copse_schedule **out,

@@ -27,7 +27,8 @@ copse_status copse_sim_events_grow(struct copse_sim_events *events, struct copse
 
 /* ---- the moment at hand ------------------------------------------------------------------ */
 
-/* Behind the batch if that keeps it in order, as it mostly does; else into the heap. */
+/* Puts an event behind the batch if that keeps it in order, as it mostly does; else into the
+ * heap. */
 copse_status copse_sim_queue_push_now(struct copse_sim_queue *queue, uint64_t key,
                                       struct copse_err *err) {
   struct copse_sim_events *batch = &queue->batch, *heap = &queue->heap;
@@ -69,7 +70,7 @@ static void swap(struct copse_sim_events *a, struct copse_sim_events *b) {
   *b = c;
 }
 
-/* Where the ascending run that starts at `first` ends. */
+/* Returns where the ascending run that starts at `first` ends. */
 static size_t end_of_run(const struct copse_sim_events *events, size_t first) {
   size_t end = first + 1;
   while (end < events->n && events->items[end - 1].key < events->items[end].key) end++;

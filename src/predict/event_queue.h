@@ -43,7 +43,7 @@ struct copse_sim_queue {
 };
 
 void copse_sim_queue_free(struct copse_sim_queue *queue);
-/* Back to time 0 and empty, whatever is in it; keeps its memory. */
+/* Resets the queue to time 0 and empty, whatever is in it; keeps its memory. */
 void copse_sim_queue_reset(struct copse_sim_queue *queue);
 
 static inline double copse_sim_event_us(const struct copse_sim_event *event) {
@@ -52,7 +52,7 @@ static inline double copse_sim_event_us(const struct copse_sim_event *event) {
   return us;
 }
 
-/* private: what the inline functions below leave to the file */
+/* Grows the list; private, as all that the inline functions below leave to the file. */
 copse_status copse_sim_events_grow(struct copse_sim_events *events,
                                    struct copse_err *err) COPSE_CHECKED;
 copse_status copse_sim_queue_push_now(struct copse_sim_queue *queue, uint64_t key,
@@ -72,7 +72,7 @@ static inline copse_status copse_sim_events_add(struct copse_sim_events *events,
   return COPSE_OK;
 }
 
-/* An event at a time that is not before that of the last one taken. COPSE_NOMEM. */
+/* Adds an event at a time that is not before that of the last one taken. COPSE_NOMEM. */
 static inline copse_status copse_sim_queue_push(struct copse_sim_queue *queue, double us,
                                                 uint64_t key, struct copse_err *err) {
   struct copse_sim_event event = {.key = key};
@@ -87,7 +87,7 @@ static inline bool copse_sim_queue_is_empty(const struct copse_sim_queue *queue)
   return queue->next == queue->batch.n && queue->heap.n == 0 && queue->filled == 0;
 }
 
-/* The first event of a queue that isn't empty. COPSE_NOMEM. */
+/* Takes the first event of a queue that isn't empty. COPSE_NOMEM. */
 static inline copse_status copse_sim_queue_pop(struct copse_sim_queue *queue,
                                                struct copse_sim_event *out, struct copse_err *err) {
   if (queue->next == queue->batch.n && queue->heap.n == 0) {

@@ -144,8 +144,8 @@ static int image_of_rank(const struct copse_exchange_search *s, int g, int rank)
   return t->nodes[s->image[(size_t)g * (size_t)t->n_nodes + (size_t)t->rank_nodes[rank]]].rank;
 }
 
-/* Trees in the order that they stand in; of an allreduce root by root, as simulate_dag.h lists
- * them, each that reduces before the one that goes on from it. */
+/* Numbers trees in the order that they stand in; of an allreduce root by root, as simulate_dag.h
+ * lists them, each that reduces before the one that goes on from it. */
 static void number_trees(struct copse_exchange_search *s) {
   int all = s->n_trees * s->n_images, at = 0;
   for (int r = 0; r < s->n && s->n_pieces > 0; r++)
@@ -282,7 +282,8 @@ static bool is_below(const struct copse_grown_tree *t, int rank, int above) {
   return false;
 }
 
-/* Another parent for a rank: of some drawn, the one that it would come from first, it seems. */
+/* Chooses another parent for a rank: of some drawn, the one that it would come from first, it
+ * seems. */
 static bool choose_parent(struct copse_exchange_search *s, int transfer, struct move *m, int *hop) {
   int b = tree_of(s, transfer), base = transfer - transfer % s->n;
   const struct copse_grown_tree *t = &s->trees[b];
@@ -451,7 +452,7 @@ static copse_status copy_trees(struct copse_exchange_search *s) {
   return COPSE_OK;
 }
 
-/* Memory for runs of so many trees. */
+/* Takes memory for runs of so many trees. */
 static copse_status make_runs(struct copse_exchange_search *s) {
   size_t n = (size_t)n_transfers(s);
   COPSE_DO(COPSE_ARRAYS(&s->arena, n, double, s->err, &s->now.arrival, &s->now.asked,
@@ -510,9 +511,9 @@ static copse_status map_hops(struct copse_exchange_search *s) {
 }
 
 /*
- * Where symmetries move every link, and latencies are alike, what happens to a base tree happens to
- * all of its images: on a link of each orbit, at one time. So one image is simulated, over orbits
- * in place of links. Only the turns differ that images of one tree take at one moment.
+ * Replaces links by orbits and simulates one image: where symmetries move every link, and
+ * latencies are alike, what happens to a base tree happens to all of its images: on a link of each
+ * orbit, at one time. Only the turns differ that images of one tree take at one moment.
  */
 static copse_status fold_links(struct copse_exchange_search *s) {
   const struct copse_topology *t = s->topology;
@@ -602,8 +603,9 @@ static double mean_taken(const struct copse_exchange_search *s) {
   return all / s->topology->n_links;
 }
 
-/* No run of so many trees is shorter, however they are cut into chunks: into each rank (of
- * reductions out of it) goes a chunk of every tree but its own, and keeps a link busy. */
+/* Returns a time than which no run of so many trees is shorter, however they are cut into chunks:
+ * into each rank (of reductions out of it) goes a chunk of every tree but its own, and keeps a link
+ * busy. */
 static double least_possible(const struct copse_exchange_search *s) {
   const struct copse_topology *t = s->topology;
   double rate[MOST_RANKS] = {0}, bytes = INFINITY, least = 0;

@@ -34,10 +34,10 @@ struct copse_exchange {
 };
 
 /*
- * *trees [*n], in `arena`: all trees, in order, and what the simulator says of them in one chunk.
- * Where none can be faster than beat_us, *us is INFINITY, and *trees are as they were. What it took
- * is added to *work. Only floats choose; what comes out is a forest by construction.
- * COPSE_UNSUPPORTED where that is not for the schedule.
+ * Sets *trees [*n], in `arena`, to all trees, in order, and *us to what the simulator says of them
+ * in one chunk. Where none can be faster than beat_us, *us is INFINITY, and *trees are as they
+ * were. What it took is added to *work. Only floats choose; what comes out is a forest by
+ * construction. COPSE_UNSUPPORTED where that is not for the schedule.
  */
 copse_status copse_exchange_edges(const struct copse_exchange *exchange, struct copse_arena *arena,
                                   const struct copse_schedule_tree **trees, int *n, double *us,

@@ -44,8 +44,8 @@ static uint64_t draw(struct growth *g) { /* Knuth's MMIX */
   return g->random >> (64 - DRAWN_BITS);
 }
 
-/* When a tree has gone a way that it may go from `us` on; with `take` links are busy. Rules as in
- * simulate.h: on a faster link it starts as much later. */
+/* Returns when a tree has gone a way that it may go from `us` on; with `take` links are busy. Rules
+ * as in simulate.h: on a faster link it starts as much later. */
 static double pass(struct growth *g, double bytes, const struct copse_hop *hop, double us,
                    bool take) {
   struct copse_exchange_search *s = g->s;
@@ -61,7 +61,7 @@ static double pass(struct growth *g, double bytes, const struct copse_hop *hop, 
   return end + s->x->alpha_us;
 }
 
-/* The same of all images: when the last one has gone. */
+/* Returns the same of all images: when the last one has gone. */
 static double pass_all(struct growth *g, int tree, int hop, double us, bool take) {
   const struct copse_exchange_search *s = g->s;
   double last = 0;
@@ -77,7 +77,7 @@ static copse_status offer(struct growth *g, uint64_t turn, size_t i, double us) 
   return copse_sim_queue_push(&g->s->queue, us, key, g->err);
 }
 
-/* A tree has come to a rank. */
+/* Notes that a tree has come to a rank. */
 static copse_status reach(struct growth *g, int tree, int rank, double us) {
   const struct copse_exchange_search *s = g->s;
   g->come_us[tree * s->n + rank] = us;

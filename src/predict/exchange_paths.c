@@ -63,7 +63,7 @@ static void add_choice(struct choice *c, const int *nodes, int n) {
   c->n_nodes[c->n++] = n;
 }
 
-/* A path with a node twice is no path. */
+/* Whether a path has a node twice, and so is none. */
 static bool has_loop(const int *nodes, int n) {
   for (int i = 0; i < n; i++)
     for (int k = 0; k < i; k++)
@@ -101,8 +101,8 @@ static copse_status find_ways(struct search *s) {
   return COPSE_OK;
 }
 
-/* Goes on from a rank to another; *n nodes so far, the rank's the last. How many hops; -1: no way.
- */
+/* Goes on from a rank to another; *n nodes so far, the rank's the last. How many hops; -1: no
+ * way. */
 static int walk(const struct search *s, int from, int to, int *nodes, int *n) {
   int hops = 0, length, n_ranks = s->x->topology->n_ranks;
   for (; from != to; hops++) {
@@ -151,7 +151,7 @@ static int choice_of(const struct choice *c, const struct copse_schedule_path *p
   return i;
 }
 
-/* Pieces go to the flow's paths by their weights, to the one that is owed most. */
+/* Deals pieces to the flow's paths by their weights, to the one that is owed most. */
 static void deal(struct search *s, int flow) {
   const struct copse_schedule_flow *f = &s->x->flows[flow];
   double given[MOST_PATHS] = {0};
@@ -186,7 +186,7 @@ static double load_path(struct search *s, int flow, int path, double pieces) {
   return busiest + all / n + latency;
 }
 
-/* Every piece takes the path on which least is before it, latencies counted; then all of them
+/* Deals every piece to the path on which least is before it, latencies counted; then all of them
  * again, now that the others are known. */
 static copse_status deal_by_loads(struct search *s) {
   int n_pieces = s->n_flows * s->pieces;
@@ -266,7 +266,7 @@ static copse_status simulate(struct search *s) {
   return COPSE_OK;
 }
 
-/* The trial is how things are; lateness counts from `soft` on. */
+/* Accepts the trial as how things are; lateness counts from `soft` on. */
 static void accept(struct search *s) {
   double *before = s->now;
   s->now = s->next;

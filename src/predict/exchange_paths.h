@@ -20,8 +20,8 @@ struct copse_exchange_paths {
 };
 
 /*
- * *flows [n_flows], in `arena`: the same demand in another order, over those that were there, or
- * paths of one hop more than the fewest at most. What it took is added to *work. Only floats
+ * Sets *flows [n_flows], in `arena`, to the same demand in another order, over paths that were
+ * there, or of one hop more than the fewest at most. What it took is added to *work. Only floats
  * choose: what comes out is right by construction. COPSE_UNSUPPORTED for too many ranks.
  */
 copse_status copse_exchange_flows(const struct copse_exchange_paths *exchange,

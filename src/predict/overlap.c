@@ -148,7 +148,7 @@ static double one_at_a_time(int d, double dispatch, double compute, double combi
 }
 
 /*
- * From event to event. Left: work of the oldest dispatch and combine, and time of the part in
+ * Runs from event to event. Left: work of the oldest dispatch and combine, and time of the part in
  * computation. A combine is under way when its part is computed and the one before is combined.
  */
 static double shared(int d, double dispatch, double compute, double combine) {
@@ -238,8 +238,8 @@ copse_status copse_overlap_choose(const struct copse_overlap_problem *problem,
 
 COPSE_ORDER(by_pair, struct copse_schedule_flow, COPSE_UP(src) ?: COPSE_UP(dst))
 
-/* A path from its end to its start, of which `part` times the weight is a fraction of the combine's
- * M. */
+/* Turns a path from its end to its start, of which `part` times the weight is a fraction of the
+ * combine's M. */
 static copse_status turn_path(const struct copse_schedule *s, const struct copse_topology *t,
                               const struct copse_schedule_path *path, struct copse_q part,
                               struct copse_arena *arena, struct copse_schedule_path *out,

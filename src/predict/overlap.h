@@ -53,7 +53,7 @@ struct copse_compute {
   int n_points;
 };
 
-/* COPSE_INVALID for negative, infinite or falling figures. */
+/* Returns the microseconds that so many tokens take. */
 double copse_compute_us(const struct copse_compute *compute, double tokens);
 
 /*
@@ -67,7 +67,7 @@ copse_status copse_compute_parse(const char *label, const char *data, size_t siz
 
 enum copse_overlap_network { COPSE_OVERLAP_ONE, COPSE_OVERLAP_SHARED };
 
-/* The time of d parts of which each takes so long in each stage; d >= 1. O(d). */
+/* Returns the time of d parts of which each takes so long in each stage; d >= 1. O(d). */
 double copse_overlap_pipeline(int d, double dispatch_us, double compute_us, double combine_us,
                               enum copse_overlap_network network);
 
@@ -110,7 +110,7 @@ copse_status copse_overlap_predict(const struct copse_schedule *schedule,
                                    struct copse_prediction predictions[2], int *n,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* What the busiest rank receives, as a multiple of M, its own block included: 1 if uniform. So M of
- * the combine is this times M of the dispatch. */
+/* Computes what the busiest rank receives, as a multiple of M, its own block included: 1 if
+ * uniform. So M of the combine is this times M of the dispatch. */
 copse_status copse_overlap_busiest_share(const struct copse_schedule *schedule, double *share,
                                          struct copse_err *err) COPSE_CHECKED;

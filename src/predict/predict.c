@@ -43,8 +43,8 @@ void copse_predict_cut(const struct copse_predict_options *o, struct copse_sim_o
   sim->pipeline_chunks = 0;
 }
 
-/* How a native plan cuts its messages, and its slots: one chunk, which nothing holds back, and a
- * hop that costs less, with the low-latency protocol. */
+/* Sets how a native plan cuts its messages, and its slots: one chunk, which nothing holds back, and
+ * a hop that costs less, with the low-latency protocol. */
 static void cut_as_plan(const struct copse_plan_header *h, struct copse_sim_options *options) {
   bool packets = h->protocol == COPSE_PROTOCOL_LOW_LATENCY;
   options->fifo = packets ? 0 : (int)h->fifo;
@@ -102,7 +102,8 @@ bool copse_prediction_is_coarse(const struct copse_prediction *it) {
   return it->instead[0] != '\0' && it->dag.n_transfers > MOST_LOWERED;
 }
 
-/* As its plan. COPSE_UNSUPPORTED and COPSE_OVERFLOW where that can't be, which is said in `why`. */
+/* Predicts it as its plan. COPSE_UNSUPPORTED and COPSE_OVERFLOW where that can't be, which is said
+ * in `why`. */
 static copse_status as_plan(const struct copse_topology *topology,
                             const struct copse_schedule *schedule,
                             const struct copse_predict_options *o, struct copse_prediction *out,
@@ -312,7 +313,7 @@ struct asking {
   double *us;                           /* [n * n_sizes] the last answers */
 };
 
-/* Those about one prediction follow each other. */
+/* Asks so that those about one prediction follow each other. */
 static copse_status ask(struct asking *q, struct copse_err *err) {
   int asked = 0;
   for (int i = 0; i < q->n * q->n_sizes; i++)
@@ -327,7 +328,7 @@ static copse_status ask(struct asking *q, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* The number of chunks after this one that is tried. */
+/* Returns the number of chunks after this one that is tried. */
 static int more_chunks(int chunks) { return chunks + (chunks > 1 ? chunks / 2 : 1); }
 
 static void cut_all(struct asking *q, int chunks) {
@@ -339,7 +340,7 @@ static void cut_all(struct asking *q, int chunks) {
   }
 }
 
-/* Of baselines the least: more and more chunks until two numbers in a row gain nothing. */
+/* Asks for the least of baselines: more and more chunks until two numbers in a row gain nothing. */
 static copse_status ask_for_best_cuts(struct asking *q, struct copse_err *err) {
   int all = q->n * q->n_sizes, left = 0, *vain;
   double *own, *least;
@@ -398,7 +399,7 @@ void copse_predictions_free(struct copse_prediction *predictions, int n) {
 
 /* Bounds in floating point, for tables beside predicted times: docs/theory.md, "Every size". */
 
-/* COPSE_OK without bounds (*out NULL) where they would leave 64 bits. */
+/* Makes bounds; COPSE_OK without them (*out NULL) where they would leave 64 bits. */
 static copse_status make_bounds(const struct copse_topology *topology,
                                 const struct copse_bounds_question *question,
                                 const struct copse_schedule *schedule, struct copse_bounds **out,
@@ -414,7 +415,7 @@ static copse_status make_bounds(const struct copse_topology *topology,
   return copse_fail(err, status, "%s", why.text);
 }
 
-/* Of one size; 0 where none is known. */
+/* Finds the bound of one size; 0 where none is known. */
 static copse_status bound_at(struct copse_bounds *bounds, double bytes, double *us,
                              struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
@@ -424,7 +425,7 @@ static copse_status bound_at(struct copse_bounds *bounds, double bytes, double *
   return status == COPSE_NOMEM ? copse_fail_nomem(err) : COPSE_OK;
 }
 
-/* For how long a piece keeps a link into a rank busy. */
+/* Returns for how long a piece keeps a link into a rank busy. */
 static double busy_us(const struct copse_link *link, double bytes, double alpha_us) {
   return bytes * 1e-3 / copse_q_to_double(link->bandwidth) + copse_q_to_double(link->latency) +
          alpha_us;

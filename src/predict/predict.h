@@ -44,7 +44,7 @@ copse_status copse_predict_routes(const struct copse_topology *topology,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The predicted time of an expanded schedule for messages of bytes [n]: us [n]. options NULL: the
+ * Predicts the time of an expanded schedule for messages of bytes [n]: us [n]. options NULL: the
  * defaults. COPSE_INVALID for a compact schedule or one of another topology, COPSE_NOMEM. The same
  * input gives the same bits, on any number of threads.
  */
@@ -53,11 +53,11 @@ copse_status copse_predict(const struct copse_topology *topology,
                            const struct copse_predict_options *options, const double *bytes, int n,
                            double *us, struct copse_err *err) COPSE_CHECKED;
 
-/* As a schedule with an objective is cut; nothing for another. */
+/* Sets how a schedule with an objective is cut; nothing for another. */
 void copse_sim_options_of_schedule(const struct copse_schedule *schedule,
                                    struct copse_sim_options *sim);
 
-/* Chunks and slots that are given, over the plan's. */
+/* Sets chunks and slots that are given, over the plan's. */
 void copse_predict_cut(const struct copse_predict_options *options, struct copse_sim_options *sim);
 
 /* ---- several of them, for tables ---- */
@@ -80,7 +80,7 @@ struct copse_prediction {
   struct copse_err why; /* status COPSE_OK: it is there; else why it isn't */
 };
 
-/* Not as a plan, which would be too large (policy.h), and of as many transfers. */
+/* Whether it is not as a plan, which would be too large (policy.h), and of as many transfers. */
 bool copse_prediction_is_coarse(const struct copse_prediction *prediction);
 
 static inline bool copse_prediction_exists(const struct copse_prediction *p) {
@@ -93,13 +93,13 @@ static inline bool copse_prediction_exists(const struct copse_prediction *p) {
 bool copse_prediction_detour(const struct copse_prediction *p,
                              const struct copse_topology *topology, char text[COPSE_DETOUR_TEXT]);
 
-/* As copse_predict, to be timed later. */
+/* Prepares what copse_predict does, to be timed later. */
 copse_status copse_predict_schedule(const struct copse_topology *topology,
                                     const struct copse_schedule *schedule,
                                     const struct copse_predict_options *options,
                                     struct copse_prediction *out,
                                     struct copse_err *err) COPSE_CHECKED;
-/* A native plan; *what as copse_sim_dag_of_plan, whose errors these are. */
+/* Prepares a native plan; *what as copse_sim_dag_of_plan, whose errors these are. */
 copse_status copse_predict_plan(const char *label, const struct copse_topology *topology,
                                 const struct copse_plan *plan,
                                 const struct copse_predict_options *options,
@@ -113,7 +113,7 @@ copse_status copse_predict_baselines(const struct copse_baseline_options *like,
                                      const struct copse_predict_options *options,
                                      struct copse_prediction predictions[COPSE_MAX_PREDICTIONS],
                                      int *n, struct copse_err *err) COPSE_CHECKED;
-/* The schedule as "copse" and all baselines of it. */
+/* Prepares the schedule as "copse" and all baselines of it. */
 copse_status copse_predict_all(const struct copse_topology *topology,
                                const struct copse_schedule *schedule,
                                const struct copse_predict_options *options,
@@ -124,9 +124,9 @@ copse_status copse_predict_all(const struct copse_topology *topology,
  * with itself. */
 bool copse_predictions_alike(const struct copse_prediction *a, const struct copse_prediction *b);
 
-/* The least size above `from` and at most `to` from which on one of two predictions is cut into
- * another number of chunks than at `from`, so that its time may jump; to + 1: none is. Of quick
- * simulations (policy.h). */
+/* Finds the least size above `from` and at most `to` from which on one of two predictions is cut
+ * into another number of chunks than at `from`, so that its time may jump; to + 1: none is. Of
+ * quick simulations (policy.h). */
 copse_status copse_predictions_jump(const struct copse_prediction *a,
                                     const struct copse_prediction *b, double from, double to,
                                     double *jump, struct copse_err *err) COPSE_CHECKED;
@@ -158,22 +158,23 @@ struct copse_bounds_question {
 };
 
 /*
- * Where latencies keep links busy (alpha_occupies): of 1 to MOST_WHOLE_PIECES pieces of a share,
- * all of one length, the number that comes `turn`-th when those come first with which every rank
- * can take in soonest all that isn't its own. root: of a rooted collective, else -1.
+ * Returns, where latencies keep links busy (alpha_occupies), of 1 to MOST_WHOLE_PIECES pieces of a
+ * share, all of one length, the number that comes `turn`-th when those come first with which every
+ * rank can take in soonest all that isn't its own. root: of a rooted collective, else -1.
  */
 int copse_pieces_at_turn(const struct copse_topology *topology, int root, double bytes,
                          double alpha_us, int turn);
 
-/* What nothing beats (schedule/solve/bound_at.h) for messages of so many bytes [n]: us [n], 0 where
- * none is known that fits into 64 bits. Of an alltoall without a schedule the lengths are found. */
+/* Computes what nothing beats (schedule/solve/bound_at.h) for messages of so many bytes [n]: us
+ * [n], 0 where none is known that fits into 64 bits. Of an alltoall without a schedule the lengths
+ * are found. */
 copse_status copse_bounds_predict(const struct copse_topology *topology,
                                   const struct copse_bounds_question *question, const double *bytes,
                                   int n, double *us, struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The bound of phases in turn says nothing of trees that the search has moved: together they may be
- * faster. Takes the cut that bounds any allreduce instead.
+ * Takes the cut that bounds any allreduce instead of the bound of phases in turn, which says
+ * nothing of trees that the search has moved: together they may be faster.
  */
 copse_status copse_bound_mend(const struct copse_topology *topology,
                               const struct copse_solve_options *options,

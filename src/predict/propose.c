@@ -54,8 +54,8 @@ static int link_of(const struct copse_topology *t, const int *nodes, int i) {
   return copse_topology_find_link(t, nodes[i], nodes[i + 1]);
 }
 
-/* The most that a link of a way from rank to rank has to carry, in us per byte; infinite where
- * there is no hop. */
+/* Returns the most that a link of a way from rank to rank has to carry, in us per byte; infinite
+ * where there is no hop. */
 static double busiest(const struct stage *s, int src, int dst) {
   int n;
   const int *nodes = copse_route(s->routes, src, dst, &n);
@@ -83,12 +83,12 @@ static copse_status add_edge(struct stage *s, int src, int dst, struct copse_are
   return COPSE_OK;
 }
 
-/* The rank with this digit, others as in `rank`. */
+/* Returns the rank with this digit, others as in `rank`. */
 static int with_digit(const struct stage *s, int rank, int digit) {
   return rank + (digit - rank / s->stride % s->base) * s->stride;
 }
 
-/* Of those that were reached at `level`, the one from which the way is loaded least; -1: none. */
+/* Finds, of those reached at `level`, the one from which the way is loaded least; -1: none. */
 static int find_parent(const struct stage *s, int root, const int *reached, int level, int digit) {
   double least = INFINITY;
   int parent = -1;
@@ -133,7 +133,7 @@ static copse_status grow(struct stage *s, struct copse_arena *arena,
 
 static void end_stage(struct stage *s) { copse_arena_free(&s->scratch); }
 
-/* The same tree for sums on their way to the root. */
+/* Turns the same tree around for sums on their way to the root. */
 static copse_status turn_around(struct stage *s, struct copse_arena *arena,
                                 struct copse_schedule_tree *tree) {
   const struct copse_schedule_edge *from = tree->edges;
@@ -150,8 +150,8 @@ static copse_status turn_around(struct stage *s, struct copse_arena *arena,
   return COPSE_OK;
 }
 
-/* trees [n_ranks], in the arena; *us and *load: of the highest tree and the busiest rank, and of
- * the busiest link. */
+/* Makes trees [n_ranks], in the arena; *us and *load: of the highest tree and the busiest rank, and
+ * of the busiest link. */
 static copse_status make_stage(const struct copse_topology *t, const struct copse_routes *routes,
                                int stride, int base, struct copse_arena *arena,
                                struct copse_schedule_tree *trees, double *us, double *load,
@@ -173,8 +173,8 @@ static copse_status make_stage(const struct copse_topology *t, const struct cops
   return COPSE_OK;
 }
 
-/* The trees of a stage [n_ranks] for sums on their way to the roots; COPSE_UNSUPPORTED where there
- * are no hops back. */
+/* Turns the trees of a stage [n_ranks] around for sums on their way to the roots; COPSE_UNSUPPORTED
+ * where there are no hops back. */
 static copse_status turn_stage(const struct copse_topology *t, const struct copse_routes *routes,
                                int base, struct copse_arena *arena,
                                struct copse_schedule_tree *trees, struct copse_err *err) {
@@ -216,7 +216,8 @@ static void add_label(struct labels *to, const struct label *it) {
   to->n = n;
 }
 
-/* Pieces that M is in, by turns from a digit on: each scattered digit cuts all before it. */
+/* Counts the pieces that M is in, by turns from a digit on: each scattered digit cuts all before
+ * it. */
 static int pieces_of(const struct copse_doubling *d, int first) {
   int pieces = 1;
   for (int i = 0; i < d->n_scattered; i++) pieces *= d->bases[(first + i) % d->n_digits];
@@ -229,8 +230,8 @@ static int pieces_of_all(const struct copse_doubling *d) {
   return pieces;
 }
 
-/* A label with a digit more, whose stage takes so much of all of M; with `scatters` there and back.
- */
+/* Adds a label with a digit more, whose stage takes so much of all of M; with `scatters` there and
+ * back. */
 static void add_digit(const struct label *from, int base, bool scatters, bool ends, double us,
                       double load, struct labels *to) {
   struct label it = *from;
@@ -244,7 +245,7 @@ static void add_digit(const struct label *from, int base, bool scatters, bool en
   if (pieces_of(&it.digits, 0) <= MOST_SCATTERED) add_label(to, &it);
 }
 
-/* All labels of a divisor with one digit more. */
+/* Extends all labels of a divisor by one digit. */
 static copse_status extend(const struct copse_topology *t, const struct copse_routes *routes,
                            struct labels *all, int stride, int base, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -263,7 +264,7 @@ static copse_status extend(const struct copse_topology *t, const struct copse_ro
   return copse_fail(err, status, "%s", why.text);
 }
 
-/* Stages in the arena, by digit and root: [n_digits * n_ranks]. */
+/* Makes stages in the arena, by digit and root: [n_digits * n_ranks]. */
 static copse_status make_trees(const struct copse_topology *t, const struct copse_routes *routes,
                                const struct copse_doubling *d, enum copse_phase phase,
                                struct copse_arena *arena, struct copse_schedule_tree *trees,
@@ -328,8 +329,8 @@ struct doubling {
   int n_trees, n_pieces;
 };
 
-/* Of the piece that comes `number`-th of those that begin with a digit: whether a rank has it when
- * so many digits are scattered. */
+/* Whether a rank has the piece that comes `number`-th of those that begin with a digit when so many
+ * digits are scattered. */
 static bool holds(const struct doubling *m, int first, int number, int n_scattered, int rank) {
   bool held = true;
   for (int i = 0; i < n_scattered; i++) {
@@ -340,7 +341,8 @@ static bool holds(const struct doubling *m, int first, int number, int n_scatter
   return held;
 }
 
-/* In so many stages: digits are scattered, go from all to all, and are gathered in turn. */
+/* Adds a piece in so many stages: digits are scattered, go from all to all, and are gathered in
+ * turn. */
 static void add_piece(struct doubling *m, int first, int number, struct copse_q weight) {
   int digits = m->d->n_digits, scattered = m->d->n_scattered;
   for (int i = 0; i < digits + scattered; i++) {
@@ -464,7 +466,7 @@ static copse_status mend_way(void *context, struct copse_arena *arena, int src, 
   return COPSE_OK;
 }
 
-/* Of trees the cut that bounds a direct exchange, and so any schedule. */
+/* Takes, of trees, the cut that bounds a direct exchange, and so any schedule. */
 static copse_status take_bound(const struct copse_topology *t, const struct copse_schedule *like,
                                struct copse_schedule *s, struct copse_err *err) {
   const struct copse_baseline_options of = {.collective = s->collective, .root = s->root};
@@ -485,8 +487,8 @@ static copse_status take_bound(const struct copse_topology *t, const struct cops
   return COPSE_OK;
 }
 
-/* A path over what is not there becomes the fabric's own route. The bound is one of any schedule,
- * like's where that is of lengths. */
+/* Replaces a path over what is not there by the fabric's own route. The bound is one of any
+ * schedule, like's where that is of lengths. */
 static copse_status place_on(const struct copse_topology *t, const struct copse_routes *routes,
                              const struct copse_schedule *like, struct copse_schedule *s,
                              struct copse_err *err) {
@@ -541,7 +543,7 @@ static copse_status offer(struct proposing *g, struct copse_schedule *schedule, 
   return g->p->take(g->p->context, schedule, name, g->err);
 }
 
-/* A schedule for the balanced topology, which has the same nodes, as one of the real one. */
+/* Adopts a schedule for the balanced topology, which has the same nodes, as one of the real one. */
 static copse_status adopt(struct proposing *g, struct copse_schedule *schedule) {
   COPSE_DO(copse_schedule_expand(schedule, g->err));
   return place_on(g->p->topology, g->p->routes, NULL, schedule, g->err);
@@ -567,7 +569,7 @@ static copse_status solve(struct proposing *g, const struct copse_solve_options 
   return status;
 }
 
-/* Without a name it has its k's. */
+/* Offers a solved schedule; without a name it has its k's. */
 static copse_status offer_solved(struct proposing *g, const struct copse_solve_options *options,
                                  const char *name, struct copse_solve_seconds *seconds) {
   struct copse_schedule *schedule;
@@ -577,7 +579,7 @@ static copse_status offer_solved(struct proposing *g, const struct copse_solve_o
   return offer(g, schedule, name ? name : trees);
 }
 
-/* The best schedules of few trees: as fast as the optimum with luck, and shallow. */
+/* Offers the best schedules of few trees: as fast as the optimum with luck, and shallow. */
 static copse_status offer_fewer(struct proposing *g, int least, int most) {
   static const int few[] = {1, 2, 3, 4, 6, 8, 12, 16};
   struct copse_solve_options fewer = *g->p->solve;
@@ -593,7 +595,7 @@ static copse_status offer_fewer(struct proposing *g, int least, int most) {
   return COPSE_OK;
 }
 
-/* Trees near the optimum, where its own are more. */
+/* Offers trees near the optimum, where its own are more. */
 static copse_status offer_near(struct proposing *g) {
   struct copse_solve_options near = *g->p->solve;
   struct copse_solve_seconds ignored;
@@ -633,7 +635,7 @@ static int count_ways(const struct copse_routes *routes) {
   return n;
 }
 
-/* The best trees on the fabric's own routes, where those of the first are not on them. */
+/* Offers the best trees on the fabric's own routes, where those of the first are not on them. */
 static copse_status offer_routed(struct proposing *g) {
   struct copse_solve_options routed = *g->p->solve;
   struct copse_solve_seconds ignored;
@@ -657,7 +659,7 @@ static copse_status offer_routed(struct proposing *g) {
   return offer(g, schedule, "routes");
 }
 
-/* *few: whether there are so few routes that trees on them are looked for. */
+/* Finds whether there are so few routes that trees on them are looked for: *few. */
 static copse_status has_few_ways(const struct copse_topology *t, bool *few, struct copse_err *err) {
   COPSE_AT_END(copse_routes_free) struct copse_routes routes = {0};
   COPSE_DO(copse_plan_routes_find(t, &routes, err));

@@ -33,35 +33,37 @@ struct copse_proposer {
 };
 
 /*
- * In order: "optimal" (with a k or tolerance that is asked for "k=4"), and the fewest trees "within
- * 1 %" of it (COPSE_NEAR_OPTIMUM); of an allreduce with unequal shares "equal shares"; "routes",
- * the best trees on the fabric's own routes, where those load links more than the first one's paths
- * do (not of fabrics whose pairs have too many routes, policy.h); the best trees of 1 per root,
- * "k=1"; the baselines' trees, copse_proposal_name; the best of 2, 3, 4, 6, 8, 12 and 16 trees
- * where those are fewer; allreduces in stages (doubling.h). An alltoall has the first and the
- * baselines. Where relays let out less than they take in, links are narrowed to solve. A kind that
- * doesn't apply to the topology, or isn't exact in 64 bits, is left out. `seconds` are the first
- * one's. As copse_solve_schedule, and COPSE_INTERNAL for a schedule that fails verification.
+ * Proposes in order: "optimal" (with a k or tolerance that is asked for "k=4"), and the fewest
+ * trees "within 1 %" of it (COPSE_NEAR_OPTIMUM); of an allreduce with unequal shares "equal
+ * shares"; "routes", the best trees on the fabric's own routes, where those load links more than
+ * the first one's paths do (not of fabrics whose pairs have too many routes, policy.h); the best
+ * trees of 1 per root, "k=1"; the baselines' trees, copse_proposal_name; the best of 2, 3, 4, 6,
+ * 8, 12 and 16 trees where those are fewer; allreduces in stages (doubling.h). An alltoall has the
+ * first and the baselines. Where relays let out less than they take in, links are narrowed to
+ * solve. A kind that doesn't apply to the topology, or isn't exact in 64 bits, is left out.
+ * `seconds` are the first one's. Errors as of copse_solve_schedule, and COPSE_INTERNAL for a
+ * schedule that fails verification.
  */
 copse_status copse_propose(const struct copse_proposer *proposer,
                            struct copse_solve_seconds *seconds,
                            struct copse_err *err) COPSE_CHECKED;
 
-/* The allreduce by switches that copy and add, where all ranks are at such ones; NULL elsewhere. */
+/* Makes the allreduce by switches that copy and add, where all ranks are at such ones; NULL
+ * elsewhere. */
 copse_status copse_propose_switch(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule **out, struct copse_err *err) COPSE_CHECKED;
 
-/* Of a schedule of ours with a baseline's trees: "rings", whose messages and chunks are a plan's,
- * are not "best-rings", which are what NCCL does; the others have the baseline's name. */
+/* Names a schedule of ours with a baseline's trees: "rings", whose messages and chunks are a
+ * plan's, are not "best-rings", which are what NCCL does; the others have the baseline's name. */
 const char *copse_proposal_name(enum copse_baseline kind);
 /* Adds to a name what was done with the schedule, once, and in how many parts each tree is:
  * "k=1, far first x4, exchanged". */
 void copse_proposal_name_add(char *name, size_t size, const char *done, int copies);
-/* "k=1, far first" of "1M: k=1, far first", which a search began with. */
+/* Returns "k=1, far first" of "1M: k=1, far first", which a search began with. */
 const char *copse_proposal_without_size(const char *name);
 
-/* Hops from the first send to the last, those of both phases of an allreduce. */
+/* Counts the hops from the first send to the last, those of both phases of an allreduce. */
 int copse_proposal_hops(const struct copse_schedule *schedule);
 /* Whether b has more than so many edges, and a fewer, takes no longer in the long run, and is no
  * higher. */
@@ -88,10 +90,10 @@ copse_status copse_proposal_adopt(const struct copse_topology *topology,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The bound of trees on the fabric's own routes, which the messages of plans take, where it is more
- * than the schedule's: in s per GB, verified; else 0, and where none is known: of alltoalls and
- * stages, of switches that copy or add, of too many routes (policy.h). runs_per_GB: a prediction's
- * of the schedule. Bounds of sizes (bound_at.h) are of any routes.
+ * Finds the bound of trees on the fabric's own routes, which the messages of plans take, where it
+ * is more than the schedule's: in s per GB, verified; else 0, and where none is known: of
+ * alltoalls and stages, of switches that copy or add, of too many routes (policy.h). runs_per_GB:
+ * a prediction's of the schedule. Bounds of sizes (bound_at.h) are of any routes.
  */
 copse_status copse_proposal_routes_bound(const struct copse_topology *topology,
                                          const struct copse_schedule *schedule,

@@ -193,7 +193,8 @@ static copse_status find_dependents(struct frame *f, struct copse_err *err) {
 
 /* ---- loads ------------------------------------------------------------------------------- */
 
-/* What a switch copies takes a link once, for several transfers. */
+/* Finds the links' loads where no switch copies: a copy takes a link once, for several
+ * transfers. */
 static copse_status find_loads(struct frame *f, struct copse_err *err) {
   const struct copse_sim_dag *dag = f->dag;
   if (dag->n_copies > 0) return COPSE_OK;
@@ -267,7 +268,8 @@ struct sim {
 
 /* ---- the events, earliest first ------------------------------------------------------- */
 
-/* What happens at the same time happens in the order of places, chunks and hops on every run. */
+/* Pushes an event so that what happens at the same time happens in the order of places, chunks and
+ * hops on every run. */
 static copse_status push(struct sim *s, double time, int place, int chunk, int hop) {
   uint64_t key = (uint64_t)place << 32 | (uint64_t)chunk << s->hop_bits | (uint64_t)hop;
   return copse_sim_queue_push(s->queue, time, key, s->err);
@@ -307,7 +309,8 @@ static bool is_ready(const struct sim *s, const struct flight *p, int c) {
   return true;
 }
 
-/* For how many the next chunk waits, in a frame of only streams (as many chunks everywhere). */
+/* Counts for how many the next chunk waits, in a frame of only streams (as many chunks
+ * everywhere). */
 static int count_missing(const struct sim *s, const struct flight *p) {
   const struct copse_sim_dag *dag = s->frame->dag;
   if (p->streams_from == NO_STREAM || p->issued == p->n_chunks) return 0;
@@ -319,7 +322,7 @@ static int count_missing(const struct sim *s, const struct flight *p) {
   return missing;
 }
 
-/* The ranks at the ends of a transfer that has links; -1 for another node. */
+/* Finds the ranks at the ends of a transfer that has links; -1 for another node. */
 static void find_ends(const struct sim *s, const struct flight *p, int *from, int *to) {
   const struct copse_topology *topology = s->frame->topology;
   const int *links = links_of(s, p);
@@ -327,8 +330,8 @@ static void find_ends(const struct sim *s, const struct flight *p, int *from, in
   *to = topology->nodes[topology->links[links[p->n_links - 1]].dst].rank;
 }
 
-/* How many transfers are on their way as this one goes, or, `back`, against it. NULL where they
- * don't matter, and for one that goes nowhere or not from rank to rank. */
+/* Returns how many transfers are on their way as this one goes, or, `back`, against it. NULL where
+ * they don't matter, and for one that goes nowhere or not from rank to rank. */
 static int *count_of(const struct sim *s, const struct flight *p, bool back) {
   int from, to;
   if (!s->under_way || p->n_links == 0) return NULL;
@@ -343,8 +346,8 @@ static void count(const struct sim *s, const struct flight *p, int more) {
   if (it) *it += more;
 }
 
-/* When a chunk has left, of those that went over the slot that the given one goes over; NULL where
- * slots don't matter. Of one link the first is the last, and free_us says the same. */
+/* Returns when a chunk has left, of those that went over the slot that the given one goes over;
+ * NULL where slots don't matter. Of one link the first is the last, and free_us says the same. */
 static inline double *slot_of(const struct sim *s, const struct flight *p, int place, int chunk) {
   if (!s->left_us || p->n_links < 2) return NULL;
   return &s->left_us[(size_t)place * (size_t)s->fifo + (size_t)(chunk % s->fifo)];
@@ -372,7 +375,7 @@ static bool is_taken(const struct sim *s, const struct flight *p) {
 
 static copse_status issue(struct sim *s, int place, double now);
 
-/* A chunk goes on: what it was added up from leaves slots. */
+/* Frees the slots of what a chunk was added up from, when it goes on. */
 static copse_status free_slots(struct sim *s, const struct flight *p, double now) {
   const struct copse_sim_dag *dag = s->frame->dag;
   if (!p->adds_up) return COPSE_OK;
@@ -436,7 +439,7 @@ static inline void note_end(struct sim *s, struct flight *p, double now) {
 
 /* ---- workers ----------------------------------------------------------------------------- */
 
-/* A worker sends one chunk after the other, and takes a time for each. */
+/* Sends a chunk. A worker sends one after the other, and takes a time for each. */
 static copse_status send(struct sim *s, const struct event *e) {
   const struct flight *p = &s->flights[e->place];
   double us = s->options->message_us;
@@ -459,7 +462,8 @@ static inline bool ends_late(const struct sim *s, const struct wire *wire) {
   return sent_us + wire->latency_us + s->options->alpha_us > s->most_us * (1 + SAME_TIME);
 }
 
-/* When the chunk starts on its link; a further user of the same copy takes none of its time. */
+/* Returns when the chunk starts on its link; a further user of the same copy takes none of its
+ * time. */
 static inline double take_link(struct sim *s, const struct event *e, const struct flight *p,
                                struct wire *wire, double taken) {
   double *copy = NULL;
@@ -478,7 +482,7 @@ static inline double take_link(struct sim *s, const struct event *e, const struc
   return start;
 }
 
-/* When what came at `now` has been added, where that takes time. */
+/* Returns when what came at `now` has been added, where that takes time. */
 static double add_up(struct sim *s, const struct flight *p, double now) {
   double us = p->chunk_bytes * s->options->reduce_us_per_byte;
   if (us == 0 || !p->reduces) return now;
@@ -490,7 +494,7 @@ static double add_up(struct sim *s, const struct flight *p, double now) {
   return *free_us;
 }
 
-/* The chunk goes on to its next link, or to its end. */
+/* Sends the chunk on to its next link, or to its end. */
 static inline copse_status send_on(struct sim *s, const struct event *e, struct flight *p,
                                    double bytes, double start) {
   const int *links = links_of(s, p) + e->hop - 1;
@@ -528,7 +532,7 @@ static copse_status serve(struct sim *s, const struct event *e) {
   return COPSE_OK;
 }
 
-/* What moves nothing arrives at once, but for what it adds. */
+/* Lets what moves nothing arrive at once, but for what it adds. */
 static copse_status serve_here(struct sim *s, const struct event *e) {
   double then = e->hop == 1 ? add_up(s, &s->flights[e->place], e->time) : e->time;
   if (then == e->time) return arrive(s, e->place, then);
@@ -540,8 +544,8 @@ static inline bool is_over(const struct sim *s) {
   return s->too_late || s->result->us > s->most_us;
 }
 
-/* Asks the cache for a flight that an event comes for; when that is there, for what it points to.
- */
+/* Asks the cache for a flight that an event comes for; when that is there, for what it points
+ * to. */
 static void fetch(const void *context, uint64_t key, bool next) {
   const struct sim *s = context;
   size_t place = key >> 32;
@@ -586,14 +590,14 @@ static int chunks_of(double bytes, double chunk_bytes, int most) {
   return n >= most ? most : n < 1 ? 1 : (int)n;
 }
 
-/* Bits of an event's key for the hop. */
+/* Returns the bits of an event's key for the hop. */
 static int hop_bits_of(const struct copse_sim_shape *shape) {
   int bits = 2;
   while (bits < 31 && (shape->longest + 1) >> bits > 0) bits++;
   return bits;
 }
 
-/* The most chunks of a transfer: as many as there are steps for, and as an event's key can tell. */
+/* Returns the most chunks of a transfer: as many as there are steps for, and as a key can tell. */
 static int most_chunks(const struct copse_sim_shape *shape, int64_t steps) {
   int bits = hop_bits_of(shape);
   int64_t room = shape->n_links > 0 ? steps / shape->n_links : steps;
@@ -633,7 +637,7 @@ static copse_status copy_flights(struct sim *s) {
   return COPSE_OK;
 }
 
-/* Only where they are fewer than chunks. */
+/* Makes slots, only where they are fewer than chunks. */
 static copse_status make_slots(struct sim *s) {
   size_t n = (size_t)s->frame->dag->n_transfers;
   s->fifo = s->options->fifo;
@@ -643,7 +647,7 @@ static copse_status make_slots(struct sim *s) {
                            s->err);
 }
 
-/* A link is busy for what it delays, where options->alpha_occupies. */
+/* Holds a link busy for what it delays, where options->alpha_occupies. */
 static void hold_links(struct sim *s) {
   const struct copse_topology *topology = s->frame->topology;
   for (int i = 0; i < topology->n_links && s->options->alpha_occupies; i++) {
@@ -652,7 +656,7 @@ static void hold_links(struct sim *s) {
   }
 }
 
-/* What links have to carry; whether that alone takes too long. */
+/* Loads links with what they have to carry; says whether that alone takes too long. */
 static void load_links(struct sim *s, double unit_bytes) {
   const double *loads = s->frame->loads;
   for (int i = 0; i < s->frame->topology->n_links && loads && s->most_us < INFINITY; i++) {
@@ -688,7 +692,7 @@ static copse_status set_up(struct sim *s, double unit_bytes) {
   return COPSE_OK;
 }
 
-/* As copse_simulate, of which this is the inside; `frame` is only read. */
+/* Frees what a run has. It is the inside of copse_simulate; `frame` is only read. */
 static void sim_free(struct sim *s) {
   copse_arena_free(&s->scratch);
   free(s->flights);

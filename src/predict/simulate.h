@@ -106,7 +106,7 @@ copse_status copse_simulate(const struct copse_topology *topology, const struct 
                             struct copse_sim_result *result, double *arrival_us,
                             struct copse_err *err) COPSE_CHECKED;
 
-/* Into how many chunks transfers of this shape are cut; *coarse: as a result's. */
+/* Returns into how many chunks transfers of this shape are cut; *coarse: as a result's. */
 int copse_sim_chunks(const struct copse_sim_shape *shape, const struct copse_sim_options *options,
                      double unit_bytes, bool *coarse);
 

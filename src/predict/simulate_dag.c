@@ -176,7 +176,7 @@ static int longest_path(const struct copse_schedule *s) {
   return most;
 }
 
-/* The path in the topology's nodes. */
+/* Maps the path to the topology's nodes. */
 static copse_status map_path(struct maker *m, const int *nodes, int n) {
   for (int i = 0; i < n; i++) {
     m->path[i] = m->node_of[nodes[i]];
@@ -187,7 +187,8 @@ static copse_status map_path(struct maker *m, const int *nodes, int n) {
   return COPSE_OK;
 }
 
-/* Which copy of the tree's data crosses a link, where a switch copies or combines; else -1. */
+/* Returns which copy of the tree's data crosses a link, where a switch copies or combines; else
+ * -1. */
 static int copy_on(struct maker *m, enum copse_phase phase, int link) {
   const struct copse_link *l = &m->topology->links[link];
   bool once = phase == COPSE_PHASE_BROADCAST ? m->topology->nodes[l->dst].multicast
@@ -200,7 +201,7 @@ static int copy_on(struct maker *m, enum copse_phase phase, int link) {
   return m->copy_of[link];
 }
 
-/* One edge's transfer, streaming from the first n of m->list. */
+/* Adds one edge's transfer, streaming from the first n of m->list. */
 static copse_status add_edge(struct maker *m, const struct copse_schedule_tree *tree, int e,
                              struct copse_q amount, int n, int *id) {
   const struct copse_schedule_edge *edge = &tree->edges[e];
@@ -248,7 +249,8 @@ static copse_status add_reduction(struct maker *m, const struct copse_schedule_t
   return COPSE_OK;
 }
 
-/* The root has the data at once, or, with `reduced`, from the reduction added just before. */
+/* Adds a broadcast. The root has the data at once, or, with `reduced`, from the reduction added
+ * just before. */
 static copse_status add_broadcast(struct maker *m, const struct copse_schedule_tree *tree,
                                   struct copse_q amount, bool reduced) {
   int joined = -1;
@@ -269,8 +271,9 @@ static copse_status add_broadcast(struct maker *m, const struct copse_schedule_t
 }
 
 /*
- * An allreduce's root has the same share in both phases, maybe cut differently: the trees of
- * both, laid end to end, give pieces that one tree reduces and one broadcasts.
+ * Chains the trees of both phases. An allreduce's root has the same share in both, maybe cut
+ * differently: the trees of both, laid end to end, give pieces that one tree reduces and one
+ * broadcasts.
  */
 static copse_status add_chained(struct maker *m, int reduce, int broadcast) {
   const struct copse_schedule_tree *trees = m->schedule->trees;
@@ -316,8 +319,8 @@ static copse_status add_trees(struct maker *m) {
   return COPSE_OK;
 }
 
-/* Every path by itself; each rank serves its right-hand neighbour first, so that not all
- * begin with rank 0. Those of a schedule for one size take turns as they are listed. */
+/* Adds every path by itself; each rank serves its right-hand neighbour first, so that not all begin
+ * with rank 0. Those of a schedule for one size take turns as they are listed. */
 static copse_status add_flow(struct maker *m, const struct copse_schedule_flow *flow) {
   int n_ranks = m->schedule->n_ranks;
   for (int p = 0; p < flow->n_paths; p++) {
@@ -373,8 +376,8 @@ copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
 
 /* ---- what a plan's pieces are of a message ---------------------------------------------- */
 
-/* An alltoall by demand: what each pair has, in parts of a common denominator; M is the largest
- * row. */
+/* Finds the demand of an alltoall: what each pair has, in parts of a common denominator; M is the
+ * largest row. */
 static copse_status demand_of(const char *label, const struct copse_plan *plan, int64_t **demand,
                               int64_t *most, struct copse_err *err) {
   int64_t n = plan->header.n_ranks, whole = 1;
@@ -394,7 +397,7 @@ static copse_status demand_of(const char *label, const struct copse_plan *plan, 
   return COPSE_OK;
 }
 
-/* What a piece is of M. */
+/* Computes what a piece is of M. */
 static copse_status share_of(const struct copse_plan *plan, uint32_t p, const int64_t *demand,
                              int64_t most, struct copse_q *out, struct copse_err *err) {
   const struct copse_plan_piece *piece = &plan->pieces[p];
@@ -411,12 +414,14 @@ static copse_status share_of(const struct copse_plan *plan, uint32_t p, const in
   return copse_q_mul(*out, block, out, err);
 }
 
-/* The most that amounts may be counted in, so that those of all operands add up within 64 bits. */
+/* Returns the most that amounts may be counted in, so that those of all operands add up within 64
+ * bits. */
 static int64_t most_whole(const struct copse_plan *plan) {
   return INT64_MAX / 2 / ((int64_t)plan->header.n_operands + 1);
 }
 
-/* The shares of all pieces and the least whole that has them as integers; 0: there is none. */
+/* Computes the shares of all pieces and the least whole that has them as integers; 0: there is
+ * none. */
 static int64_t common_whole(const struct copse_plan *plan, const int64_t *demand, int64_t most,
                             struct copse_q *shares) {
   struct copse_err none = COPSE_ERR_INIT;
@@ -429,10 +434,10 @@ static int64_t common_whole(const struct copse_plan *plan, const int64_t *demand
 }
 
 /*
- * Amounts to the nearest of a power of two: the pieces of a demand in odd bytes have no denominator
- * in common that fits. Each is off by half a part at most, so that a link's load is off by less
- * than n_operands^2 / 2^61 of M: 5e-7 for a million operands. Only predictions count in these
- * parts.
+ * Rounds amounts to the nearest of a power of two: the pieces of a demand in odd bytes have no
+ * denominator in common that fits. Each is off by half a part at most, so that a link's load is
+ * off by less than n_operands^2 / 2^61 of M: 5e-7 for a million operands. Only predictions count
+ * in these parts.
  */
 static void round_amounts(const struct copse_plan *plan, const int64_t *demand, int64_t most,
                           int64_t *amounts, int64_t *whole) {
@@ -470,7 +475,7 @@ copse_status copse_sim_amounts_of_plan(const char *label, const struct copse_pla
 
 /* ---- groups of ranks behind a switch ------------------------------------------------------- */
 
-/* The links from a rank to a switch and back. */
+/* Finds the links from a rank to a switch and back. */
 static bool find_links(const struct copse_topology *topology, int node, int rank, int *up,
                        int *down) {
   *up = copse_topology_find_link(topology, topology->rank_nodes[rank], node);
@@ -478,8 +483,8 @@ static bool find_links(const struct copse_topology *topology, int node, int rank
   return *up >= 0 && *down >= 0;
 }
 
-/* A switch that copies and adds and joins all of them; of several the one whose link from the hub
- * has least to carry. -1: none. */
+/* Finds a switch that copies and adds and joins all of them; of several the one whose link from the
+ * hub has least to carry. -1: none. */
 static int find_switch(const struct copse_topology *topology, int hub, const int *ranks, int n,
                        const int64_t *load) {
   int best = -1, best_up = -1;
@@ -527,7 +532,8 @@ copse_status copse_sim_dag_add_group(struct copse_sim_dag *dag,
 
 /* ---- shapes ------------------------------------------------------------------------------ */
 
-/* How many transfers over links lead to t by streams, t included, all of which reduce as t does. */
+/* Counts how many transfers over links lead to t by streams, t included, all of which reduce as t
+ * does. */
 static int level_of(const struct copse_sim_dag *dag, int t, const int *levels) {
   const struct copse_sim_item *item = &dag->items[t];
   const int *streams = copse_sim_streams(dag, t);

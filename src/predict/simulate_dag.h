@@ -88,11 +88,11 @@ copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
                                        struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Multicast: `transfer` from each of n ranks to `hub` (gathers), or from it to each, over a switch
- * that copies and adds and joins them all; the hub's own link carries them once. A rank may be the
- * hub itself, whose data then go to the switch and back. ids[k]: what the k-th streams from (-1:
- * nothing), then its number. load: [links], gets `count` where a link carries it. COPSE_INFEASIBLE
- * without such a switch.
+ * Adds a multicast: `transfer` from each of n ranks to `hub` (gathers), or from it to each, over a
+ * switch that copies and adds and joins them all; the hub's own link carries them once. A rank may
+ * be the hub itself, whose data then go to the switch and back. ids[k]: what the k-th streams from
+ * (-1: nothing), then its number. load: [links], gets `count` where a link carries it.
+ * COPSE_INFEASIBLE without such a switch.
  */
 copse_status copse_sim_dag_add_group(struct copse_sim_dag *dag,
                                      const struct copse_topology *topology, int hub,
@@ -101,10 +101,10 @@ copse_status copse_sim_dag_add_group(struct copse_sim_dag *dag,
                                      int *ids, struct copse_err *err) COPSE_CHECKED;
 
 /*
- * What each piece of a plan is of M: amounts[p] of `whole` parts, in the arena; exact where the
- * pieces have a common denominator of 64 bits, else rounded. *demand: of an alltoall by demand, for
- * the caller to free (in parts of its own; M is the largest row); untouched for others.
- * COPSE_OVERFLOW where the demand's own parts don't fit.
+ * Computes what each piece of a plan is of M: amounts[p] of `whole` parts, in the arena; exact
+ * where the pieces have a common denominator of 64 bits, else rounded. *demand: of an alltoall by
+ * demand, for the caller to free (in parts of its own; M is the largest row); untouched for
+ * others. COPSE_OVERFLOW where the demand's own parts don't fit.
  */
 copse_status copse_sim_amounts_of_plan(const char *label, const struct copse_plan *plan,
                                        struct copse_arena *arena, int64_t **amounts, int64_t *whole,
@@ -144,7 +144,7 @@ struct copse_sim_item {
 static inline const int *copse_sim_links(const struct copse_sim_dag *dag, int t) {
   return dag->ints + dag->items[t].first;
 }
-/* NULL where the transfer has none. */
+/* Returns the transfer's copies; NULL where it has none. */
 static inline const int *copse_sim_copies(const struct copse_sim_dag *dag, int t) {
   const struct copse_sim_item *item = &dag->items[t];
   return item->n_copies > 0 ? dag->ints + item->first + item->n_links : NULL;

@@ -63,7 +63,7 @@ static copse_status builder_move(struct builder *sim, int src, int dst, int64_t 
   return copse_sim_dag_add_path(sim->dag, sim->topology, nodes, n, transfer, arrival, sim->err);
 }
 
-/* The busiest link's share of M over its bandwidth. */
+/* Computes the busiest link's share of M over its bandwidth. */
 static copse_status builder_time(const struct builder *sim, struct copse_foreign *foreign) {
   struct copse_q *time = &foreign->time_per_GB;
   foreign->n_passed = sim->n_passed;
@@ -175,7 +175,8 @@ static void note_written(struct native *w, const struct copse_plan_operand *at, 
   cell->written = true;
 }
 
-/* At one moment pieces in an order keep it; else a rank's right-hand neighbour is served first. */
+/* Makes the transfer of an operation. At one moment pieces in an order keep it; else a rank's
+ * right-hand neighbour is served first. */
 static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t op,
                                                const struct copse_plan_worker *list, uint32_t dst,
                                                int64_t parts) {
@@ -190,7 +191,7 @@ static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t 
       .worker = (int)(worker - w->plan->ranks[list->rank].first_worker)};
 }
 
-/* What the own rank keeps, is there when all sources are: one node for all of them. */
+/* Joins what the own rank keeps, which is there when all sources are: one node for all of them. */
 static copse_status join_needs(struct native *w, uint32_t op,
                                const struct copse_plan_worker *list) {
   struct copse_sim_transfer t =
@@ -200,7 +201,7 @@ static copse_status join_needs(struct native *w, uint32_t op,
   return copse_sim_dag_add(w->sim.dag, &t, &w->needs[0], w->err);
 }
 
-/* The sources of a reduce-load: all come through the switch, which sums them. */
+/* Adds the sources of a reduce-load: all come through the switch, which sums them. */
 static copse_status load_group(struct native *w, const struct copse_plan_worker *list, uint32_t i) {
   const struct copse_plan_op *op = &w->plan->ops[i];
   const struct copse_plan_operand *at = &w->plan->operands[op->operand];
@@ -217,7 +218,7 @@ static copse_status load_group(struct native *w, const struct copse_plan_worker 
   return join_needs(w, i, list);
 }
 
-/* The destinations of a group store, which the switch copies to. */
+/* Adds the destinations of a group store, which the switch copies to. */
 static copse_status store_group(struct native *w, const struct copse_plan_worker *list,
                                 uint32_t i) {
   const struct copse_plan_op *op = &w->plan->ops[i];
@@ -265,7 +266,7 @@ static void wake(struct native *w, uint32_t worker) {
   w->is_ready[worker] = true;
 }
 
-/* One worker, as far as its waits let it. */
+/* Runs one worker, as far as its waits let it. */
 static copse_status run_worker(struct native *w, uint32_t worker) {
   const struct copse_plan_worker *list = &w->plan->workers[worker];
   for (; w->next[worker] < list->n_ops; w->next[worker]++) {
@@ -283,7 +284,7 @@ static copse_status run_worker(struct native *w, uint32_t worker) {
   return COPSE_OK;
 }
 
-/* As a message of one chunk runs; the simulator cuts the transfers. */
+/* Runs as a message of one chunk does; the simulator cuts the transfers. */
 static copse_status run_all(struct native *w) {
   uint32_t n = w->plan->header.n_workers;
   for (uint32_t i = n; i > 0; i--) wake(w, i - 1);
@@ -474,7 +475,7 @@ static copse_status need(struct mscclpp *w, int node) {
   return node < 0 ? COPSE_OK : push(&w->sim, &w->needs, node);
 }
 
-/* What the op at hand adds to the graph: after, or part by part with, all that it needs. */
+/* Returns what the op at hand adds to the graph: after, or part by part with, all that it needs. */
 static struct copse_sim_transfer transfer(const struct mscclpp *w, int block, double amount) {
   bool streams = w->next[block] < w->stream_end[block];
   int n = (int)w->needs.n;
@@ -538,7 +539,7 @@ static int named_before(const struct copse_pj_op *op, int i) {
   return n;
 }
 
-/* To or from another rank, after what the op needs so far. */
+/* Carries to or from another rank, after what the op needs so far. */
 static copse_status carry(struct mscclpp *w, int block, const struct copse_pj_op *op, int src,
                           int dst, int size, int *arrival) {
   struct copse_sim_transfer t =
@@ -598,7 +599,7 @@ static copse_status do_data(struct mscclpp *w, int block, const struct copse_pj_
   return COPSE_OK;
 }
 
-/* glres: what the switch sums of all its members, or gstore: one's own, to all of them. */
+/* Does glres: what the switch sums of all its members, or gstore: one's own, to all of them. */
 static copse_status do_multimem(struct mscclpp *w, int block, const struct copse_pj_op *op) {
   const struct copse_pj_place *src = &op->src[0], *dst = &op->dst[0];
   const int own = w->file.blocks[block].rank, n = dst->n_members;
@@ -674,7 +675,7 @@ static copse_status do_semaphores(struct mscclpp *w, int block, const struct cop
   return COPSE_OK;
 }
 
-/* The last to come joins all and moves them on. */
+/* Does a barrier: the last to come joins all and moves them on. */
 static copse_status do_barrier(struct mscclpp *w, int block, const struct copse_pj_op *op,
                                bool *done) {
   int rank = w->file.blocks[block].rank, n = 0;

@@ -68,8 +68,8 @@ struct search {
 static bool has_reason(const struct search *s) { return s->best.us > s->bound_us * (1 + ENOUGH); }
 static bool has_time(const struct search *s) { return has_reason(s) && s->work < s->most_work; }
 
-/* What is cheap and may be the best has its turn while there is reason; not where what is fastest
- * came first, and exchange has more to gain. */
+/* Whether a variant has its turn: what is cheap and may be the best while there is reason; not
+ * where what is fastest came first, and exchange has more to gain. */
 static bool has_turn(const struct search *s, const struct variant *v) {
   return copse_schedule_doubles(v->of) && !s->question->from ? has_reason(s) : has_time(s);
 }
@@ -86,7 +86,7 @@ static double largest_transfer(const struct variant *v) {
   return largest;
 }
 
-/* As the schedule that it would be. */
+/* Sets the schedule to what it would be. */
 static void set_objective(const struct search *s, const struct variant *v, int chunks, int fifo) {
   struct copse_schedule *of = v->of;
   of->trees = v->trees;
@@ -100,8 +100,8 @@ static void set_objective(const struct search *s, const struct variant *v, int c
   of->objective.far_first = chunks > 0 && v->far_first;
 }
 
-/* Chunks 0: as plans are cut by default. *us: INFINITY where it is more than `reach` times the
- * variant's best so far. */
+/* Times it in chunks; 0: as plans are cut by default. *us: INFINITY where it is more than `reach`
+ * times the variant's best so far. */
 static copse_status time_in_chunks(struct search *s, const struct copse_prediction *prediction,
                                    struct variant *v, int chunks, int fifo, double reach,
                                    double *us) {
@@ -124,8 +124,8 @@ static copse_status time_in_chunks(struct search *s, const struct copse_predicti
   return COPSE_OK;
 }
 
-/* Few slots: trees that run ahead of others fill the queues of links that those have to cross.
- * Where that gains something, in more chunks too. */
+/* Tries few slots: trees that run ahead of others fill the queues of links that those have to
+ * cross. Where that gains something, in more chunks too. */
 static copse_status try_few_slots(struct search *s, const struct copse_prediction *prediction,
                                   struct variant *v, int most, double end) {
   double us = v->us;
@@ -136,14 +136,14 @@ static copse_status try_few_slots(struct search *s, const struct copse_predictio
   return COPSE_OK;
 }
 
-/* As slow as what is as good: another order than that of trees must be worth it. */
+/* Returns its time; another order than that of trees must be worth it, and counts as slower. */
 static double cost(const struct variant *v) { return v->us * (v->far_first ? 1 + FAR_GAIN : 1); }
 
 static double score(const struct variant *v) {
   return cost(v) * (1 + DOUBLING_GAIN * log2(v->n_trees + 1));
 }
 
-/* While the schedule is the variant's, see set_objective. */
+/* Keeps a variant while the schedule is its own, see set_objective. */
 static void keep(struct search *s, const struct variant *v) {
   int height = copse_proposal_hops(v->of), step = 0;
   while (step < TREE_STEPS - 1 && v->n_trees >> step > 1) step++;
@@ -198,7 +198,7 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
   return COPSE_OK;
 }
 
-/* To people who look on. */
+/* Tells people who look on. */
 static void tell(const struct search *s, const struct variant *v) {
   const struct copse_progress *progress = s->question->solve->progress;
   char text[COPSE_SIZE_NAME + 120];
@@ -262,8 +262,8 @@ static double path_latency(const struct search *s, const int *nodes, int n) {
 }
 
 /*
- * The same tree, its edges in an order in which those with the most latency beyond come first.
- * A broadcast's parents still come before their children: beyond the parent there is more.
+ * Sorts a tree's edges into an order in which those with the most latency beyond come first. A
+ * broadcast's parents still come before their children: beyond the parent there is more.
  */
 static copse_status sort_edges(struct search *s, struct copse_schedule *of,
                                const struct copse_schedule_tree *from,
@@ -293,7 +293,7 @@ static copse_status sort_edges(struct search *s, struct copse_schedule *of,
   return COPSE_OK;
 }
 
-/* Every tree in `copies` equal parts, those of the farthest reach first. */
+/* Cuts every tree into `copies` equal parts, those of the farthest reach first. */
 static copse_status far_trees_first(struct search *s, const struct variant *from, int copies,
                                     struct variant *to) {
   struct copse_schedule *of = from->of;
@@ -329,7 +329,7 @@ COPSE_ORDER(by_distance, struct placed_flow, COPSE_UP(distance) ?: COPSE_UP(flow
 
 COPSE_ORDER(far_flows_first, struct placed_flow, COPSE_DOWN(reach) ?: by_distance(a, b))
 
-/* Every path in so many equal parts, one after the other. */
+/* Cuts every path into so many equal parts, one after the other. */
 static copse_status cut_flow(struct search *s, struct copse_arena *arena, int copies,
                              struct copse_schedule_flow *flow) {
   struct copse_schedule_path *paths;
@@ -344,8 +344,8 @@ static copse_status cut_flow(struct search *s, struct copse_arena *arena, int co
   return COPSE_OK;
 }
 
-/* Flows in another order: from one distance to the next, so that not all send to one, or those
- * first that have farther to go; and in several parts. */
+/* Considers flows in another order: from one distance to the next, so that not all send to one, or
+ * those first that have farther to go; and in several parts. */
 static copse_status consider_flows(struct search *s, struct variant *v, bool far, int copies) {
   struct copse_schedule *of = v->of;
   struct copse_schedule_flow *flows;
@@ -370,7 +370,7 @@ static copse_status consider_flows(struct search *s, struct variant *v, bool far
   return consider(s, &sorted);
 }
 
-/* A forest in several orders and cuts. */
+/* Considers a forest in several orders and cuts. */
 static copse_status consider_all(struct search *s, struct variant *v) {
   double end = s->work + s->question->work * FOREST_PART;
   if (v->of->collective == COPSE_ALLTOALL) {
@@ -394,12 +394,12 @@ static copse_status consider_all(struct search *s, struct variant *v) {
 
 /* ---- forests -------------------------------------------------------------------------------- */
 
-/* The forests that exchange begins with: the optimum, the one of the fewest trees, the flattest. */
+/* Whether exchange begins with it: the optimum, the one of the fewest trees, the flattest. */
 static bool is_start(const struct search *s, const char *name) {
   return s->n_bases == 0 || strcmp(name, "k=1") == 0 || strcmp(name, "direct") == 0;
 }
 
-/* What so many hops take at least. */
+/* Returns what so many hops take at least. */
 static double least_hops_us(const struct search *s, int hops) {
   return hops * (s->predict.sim.alpha_us + s->least_latency_us);
 }
@@ -411,7 +411,8 @@ static bool wants_rings(const struct search *s) {
   return s->predict.sim.alpha_us == 0 || s->best.us > s->bound_us * (1 + MODEL_ERROR);
 }
 
-/* What is cheap and may be the best is made while there is reason, the rest while there is time. */
+/* Whether to make it: what is cheap and may be the best while there is reason, the rest while there
+ * is time. */
 static bool wants(void *context, const char *name) {
   const struct search *s = context;
   if (strcmp(name, copse_proposal_name(COPSE_BASELINE_RINGS)) == 0 && !wants_rings(s)) return false;
@@ -503,7 +504,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
   return COPSE_OK;
 }
 
-/* The same tree in the arena, with a part of its weight. */
+/* Copies a tree into the arena, with a part of its weight. */
 static copse_status copy_tree(struct search *s, struct copse_arena *arena,
                               const struct copse_schedule_tree *from, struct copse_q part,
                               struct copse_schedule_tree *to) {
@@ -521,8 +522,9 @@ static copse_status copy_tree(struct search *s, struct copse_arena *arena,
   return copse_q_mul(from->weight, part, &to->weight, s->err);
 }
 
-/* A part of the message by one forest, the rest by another: where one is high and carries much, the
- * other flat, the high one goes first. The fastest mixture, us infinite if there is none. */
+/* Mixes a part of the message by one forest with the rest by another: where one is high and carries
+ * much, the other flat, the high one goes first. Finds the fastest mixture, us infinite if there is
+ * none. */
 static copse_status mix(struct search *s, const struct variant *one, const struct variant *other,
                         struct variant *best) {
   best->us = INFINITY;
@@ -550,7 +552,7 @@ static copse_status mix(struct search *s, const struct variant *one, const struc
   return COPSE_OK;
 }
 
-/* The starts, and mixtures of the first with the others. */
+/* Adds to the starts mixtures of the first with the others. */
 static copse_status add_mixtures(struct search *s, struct variant *starts, int *n) {
   int n_starts = *n;
   for (int i = 1; i < n_starts && s->question->solve->collective != COPSE_ALLREDUCE; i++) {
@@ -569,14 +571,14 @@ static bool goes_far_first(const struct search *s, int round) {
          s->best.us > s->bound_us * (1 + FAR_GAIN);
 }
 
-/* Pieces of a share that a round begins with; trees that grow begin with fewer. */
+/* Returns the pieces of a share that a round begins with; trees that grow begin with fewer. */
 static int pieces_at(const struct search *s, int round, bool grown) {
   if (!s->predict.sim.alpha_occupies) return (grown ? 1 : 2) << round % 3;
   return copse_pieces_at_turn(s->topology, s->question->solve->root, s->question->bytes,
                               s->predict.sim.alpha_us, round);
 }
 
-/* All starts for a while each, then for as long the one that came out best. */
+/* Exchanges from all starts for a while each, then for as long from the one that came out best. */
 static copse_status exchange_round(struct search *s, const struct variant *starts, int n,
                                    int round) {
   double left = s->most_work - s->work;
@@ -594,8 +596,8 @@ static copse_status exchange_round(struct search *s, const struct variant *start
   return exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round, round % 2 == 0);
 }
 
-/* The starts and, of the roots and shares of the one of fewest trees, trees that grow: first those
- * as they come, which mixtures have to beat. */
+/* Lists the starts and, of the roots and shares of the one of fewest trees, trees that grow: first
+ * those as they come, which mixtures have to beat. */
 static copse_status list_starts(struct search *s, struct variant *starts, int *n) {
   struct variant few;
   *n = !copse_schedule_doubles(s->best.of);
@@ -619,8 +621,9 @@ static copse_status list_starts(struct search *s, struct variant *starts, int *n
   return COPSE_OK;
 }
 
-/* From the fastest forest, and others that may have more to gain; round by round with other moves,
- * and in the end once more from what was best, until the work is done or nothing comes of it. */
+/* Exchanges from the fastest forest, and others that may have more to gain; round by round with
+ * other moves, and in the end once more from what was best, until the work is done or nothing comes
+ * of it. */
 static copse_status exchange_best(struct search *s) {
   struct variant starts[2 * MOST_STARTS + 2];
   int n, most_vain = VAIN_ROUNDS + (s->topology->n_ranks <= MOST_FAR_RANKS);
@@ -636,7 +639,7 @@ static copse_status exchange_best(struct search *s) {
   return COPSE_OK;
 }
 
-/* The best as it is, but that a link serves first what has the most hops to go. */
+/* Tries the best as it is, but that a link serves first what has the most hops to go. */
 static copse_status try_far_first(struct search *s) {
   struct variant v = s->best;
   if (v.n_trees == 0 || v.chunks == 0 || v.far_first || copse_schedule_doubles(v.of) ||
@@ -646,8 +649,8 @@ static copse_status try_far_first(struct search *s) {
   return consider(s, &v);
 }
 
-/* An alltoall: the best, in ever more pieces, each for as long; every other time from paths
- * of its own. */
+/* Exchanges paths of an alltoall: from the best, in ever more pieces, each for as long; every other
+ * time from paths of its own. */
 static copse_status exchange_paths(struct search *s) {
   double part = (s->question->work - s->work) / PATH_SEARCHES;
   for (int pieces = 1, seed = 1; seed <= PATH_SEARCHES && has_time(s); seed++) {
@@ -681,14 +684,15 @@ static bool exchanges(const struct search *s) {
   return n > 2 && n <= MOST_EXCHANGED && s->trees_us < s->best.us * EXCHANGE_REACH;
 }
 
-/* The first of a row that is as fast; NULL: none is. */
+/* Returns the first of a row that is as fast; NULL: none is. */
 static const struct variant *first_within(const struct variant *row, double us) {
   for (int i = 0; i < TREE_STEPS; i++)
     if (row[i].of && row[i].us <= us) return &row[i];
   return NULL;
 }
 
-/* If hops cost: more of them gain more than the model's error, more trees than the tolerance. */
+/* Chooses if hops cost: more of them gain more than the model's error, more trees than the
+ * tolerance. */
 static const struct variant *choose(const struct search *s) {
   const struct variant *best = NULL;
   struct copse_q tolerance = s->question->tolerance;
@@ -704,7 +708,7 @@ static const struct variant *choose(const struct search *s) {
   return best;
 }
 
-/* The winner as the schedule that it is a variant of. */
+/* Hands over the winner as the schedule that it is a variant of. */
 static copse_status hand_over(struct search *s, struct copse_size_answer *answer) {
   const struct variant *best = choose(s);
   struct copse_schedule *schedule = best->of;

@@ -43,7 +43,8 @@ struct copse_size_answer {
   int n_tried;
 };
 
-/* As copse_solve_schedule, and COPSE_INTERNAL for a schedule that fails verification. */
+/* Searches the schedule for a size. Errors as of copse_solve_schedule, and COPSE_INTERNAL for a
+ * schedule that fails verification. */
 copse_status copse_solve_for_size(const struct copse_topology *topology,
                                   const struct copse_size_question *question,
                                   struct copse_size_answer *answer,

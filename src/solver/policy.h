@@ -22,7 +22,7 @@
  * (copse_forest_options.trust_from): 1 is always, INT_MAX never.
  */
 #define COPSE_TRUST_FROM 129
-/* What an option means: 0 is the default. */
+/* Returns what an option means: 0 is the default. */
 static inline int copse_trust_from(int option) { return option > 0 ? option : COPSE_TRUST_FROM; }
 
 /* Trees grown side by side replace packed ones only where packing has at least one tree for so

@@ -79,7 +79,7 @@ static int64_t column_demand(const struct search *s, int base, int sink) {
 
 /* ---- setting up ------------------------------------------------------------------- */
 
-/* Orbits of links; a link's load is its orbit's, times order / size of the orbit. */
+/* Finds orbits of links; a link's load is its orbit's, times order / size of the orbit. */
 static copse_status find_orbits(struct search *s) {
   const struct copse_network *network = s->problem->network;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -154,7 +154,7 @@ static int orbit_factor(const struct search *s, int orbit) {
   return s->problem->rotation.order / s->orbit_size[orbit];
 }
 
-/* The shortest-path tree of a base source and its loads: demand below each link, by orbit. */
+/* Finds the shortest-path tree of a base source and its loads: demand below each link, by orbit. */
 static copse_status find_tree(struct search *s, int base, struct copse_concurrent *out) {
   const struct copse_network *network = s->problem->network;
   const int *order = s->shortest.order;
@@ -178,7 +178,7 @@ static copse_status find_tree(struct search *s, int base, struct copse_concurren
   return COPSE_OK;
 }
 
-/* Each row in its own capacity, and T near 1, whatever the units and however they differ. */
+/* Adds a column, each row in its own capacity, and T near 1, whatever the units. */
 static copse_status add_to_master(struct search *s, const struct column *column) {
   for (int i = 0; i < column->n_loads; i++) {
     const struct column_load *load = &column->loads[i];
@@ -224,7 +224,7 @@ static copse_status keep_tree(struct search *s, int base) {
   return add_to_master(s, &column);
 }
 
-/* Integer lengths from the prices of orbits. */
+/* Sets integer lengths from the prices of orbits. */
 static void set_lengths(struct search *s, const double *price) {
   double most = 0;
   for (int o = 0; o < s->n_orbits; o++)
@@ -242,9 +242,9 @@ static double tree_cost(const struct search *s, const double *price) {
   return cost;
 }
 
-/* Shortest-path trees under `price`; those whose cost under the master's own prices is
- * below their source's share price improve the master and are kept: so many. *bound: what these
- * prices prove about T. */
+/* Finds shortest-path trees under `price`; those whose cost under the master's own prices is below
+ * their source's share price improve the master and are kept: so many. *bound: what these prices
+ * prove about T. */
 static copse_status price_columns(struct search *s, const double *price, double *bound,
                                   int *improving, struct copse_concurrent *out) {
   double weight = 0, cost = 0;
@@ -263,7 +263,7 @@ static copse_status price_columns(struct search *s, const double *price, double 
   return COPSE_OK;
 }
 
-/* The time that the first trees take by themselves sets the scale of the master. */
+/* Sets the scale of the master to the time that the first trees take by themselves. */
 static copse_status estimate_unit(struct search *s, const double *price,
                                   struct copse_concurrent *out) {
   set_lengths(s, price);
@@ -279,7 +279,7 @@ static copse_status estimate_unit(struct search *s, const double *price,
 
 /* ---- the search ------------------------------------------------------------------- */
 
-/* Where the master is large: ways for all pairs without it, and prices that bound them. */
+/* Finds, where the master is large, ways for all pairs without it, and prices that bound them. */
 static copse_status balance_pairs(struct search *s, double tolerance) {
   struct copse_balance_problem problem = {
       s->problem->network, s->blocked, s->problem->demand, s->base,     s->orbit,
@@ -292,9 +292,9 @@ static copse_status balance_pairs(struct search *s, double tolerance) {
   return COPSE_OK;
 }
 
-/* Rounds of master and pricing. Prices are smoothed towards the best ones so far
- * (Wentges 1997), which damps their swings; where the smoothed ones find nothing, the
- * master's own decide. */
+/* Runs rounds of master and pricing. Prices are smoothed towards the best ones so far (Wentges
+ * 1997), which damps their swings; where the smoothed ones find nothing, the master's own
+ * decide. */
 static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
   double tolerance = s->problem->tolerance.num > 0 ? copse_q_to_double(s->problem->tolerance) : 0;
   double last_time = INFINITY;
@@ -363,7 +363,7 @@ static bool is_full(const struct search *s, const double *load, int o) {
   return load[o] >= s->time * (double)s->orbit_capacity[o] * (1 - COPSE_FULL_SLACK);
 }
 
-/* One row per source (its weights add up to 1) and per full orbit (its load is T * capacity). */
+/* Fills a row per source (its weights add up to 1) and per full orbit (its load: T * capacity). */
 static void fill_system(const struct search *s, const double *load, struct copse_q time,
                         struct system *y) {
   const struct copse_prime *p = y->prime;
@@ -383,7 +383,7 @@ static void fill_system(const struct search *s, const double *load, struct copse
   }
 }
 
-/* to[i] -= factor * from[i], i < n */
+/* Computes to[i] -= factor * from[i], i < n. */
 static void subtract(const struct copse_prime *p, uint64_t *to, const uint64_t *from, int n,
                      uint64_t factor) {
   const unsigned __int128 minus = copse_prime_value(p) - factor;
@@ -412,7 +412,7 @@ static bool eliminate(struct system *y) {
   return row == y->rows;
 }
 
-/* The weights; free ones are put at a near fraction and the others follow. */
+/* Finds the weights; free ones are put at a near fraction and the others follow. */
 static void back_substitute(const struct search *s, const struct system *y, uint64_t *weight) {
   const struct copse_prime *p = y->prime;
   for (int j = 0; j < y->n; j++) {
@@ -491,7 +491,7 @@ static copse_status exact_weights(const struct search *s, struct copse_q time, i
 
 /* ---- the bound -------------------------------------------------------------------- */
 
-/* Lengths = prices * grid / largest price, rounded. */
+/* Computes lengths = prices * grid / largest price, rounded. */
 static void grid_lengths(const struct search *s, const double *price, double most, int64_t grid,
                          int64_t *lengths) {
   for (int e = 0; e < s->problem->network->n_links; e++) {
@@ -500,7 +500,7 @@ static void grid_lengths(const struct search *s, const double *price, double mos
   }
 }
 
-/* What lengths prove: sum demand * distance / sum capacity * length, exactly. */
+/* Computes what lengths prove: sum demand * distance / sum capacity * length, exactly. */
 static bool prove(struct search *s, const int64_t *lengths, struct copse_q *bound,
                   struct copse_q *in_units) {
   const struct copse_network *network = s->problem->network;
@@ -527,7 +527,7 @@ static void take_better(struct search *s, const int64_t *lengths, struct copse_c
   memcpy(out->lengths, lengths, (size_t)s->problem->network->n_links * sizeof *lengths);
 }
 
-/* Lengths from one set of prices: as fractions if they are some, else on grids. */
+/* Tries lengths from one set of prices: as fractions if they are some, else on grids. */
 static copse_status try_prices(struct search *s, const double *price,
                                struct copse_concurrent *out) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -577,7 +577,7 @@ struct collector {
   bool overflow;
 };
 
-/* The way to a sink in a column's tree, into the scratch from its end; returns its start. */
+/* Writes the way to a sink in a column's tree into the scratch from its end; returns its start. */
 static int walk(struct collector *k, const struct column *column, int sink) {
   const struct copse_network *network = k->s->problem->network;
   int at = network->n_nodes, node = network->terminals[sink];
@@ -630,7 +630,7 @@ static int64_t amount_of(const struct collector *k, int c, int64_t due) {
   return column->weight < COPSE_LEAST_WEIGHT ? 0 : (int64_t)floor(column->weight * (double)due);
 }
 
-/* The largest share of the pair takes up what rounding leaves. */
+/* Collects a pair's paths; its largest share takes up what rounding leaves. */
 static copse_status collect_pair(struct collector *k, int base, int sink) {
   size_t first = k->n;
   int largest = -1;
@@ -656,7 +656,7 @@ static copse_status collect_pair(struct collector *k, int base, int sink) {
   return COPSE_OK;
 }
 
-/* The most loaded orbit; compared exactly, and the largest must fit the caller's fractions. */
+/* Finds the most loaded orbit, compared exactly; the largest must fit the caller's fractions. */
 static bool measure(const struct collector *k, struct copse_q *time) {
   const struct search *s = k->s;
   int most = -1;
@@ -673,7 +673,7 @@ static bool measure(const struct collector *k, struct copse_q *time) {
                                time);
 }
 
-/* All paths with amounts in units of demand / whole. *good: it fits, and beats what is there. */
+/* Collects all paths with amounts in units of demand / whole. *good: it fits, and is better. */
 static copse_status collect(struct collector *k, bool *good, struct copse_q *time) {
   *good = false;
   memset(k->s->loads, 0, (size_t)k->s->n_orbits * sizeof *k->s->loads);
@@ -684,7 +684,7 @@ static copse_status collect(struct collector *k, bool *good, struct copse_q *tim
   return COPSE_OK;
 }
 
-/* The collector's paths are the best so far. */
+/* Takes the collector's paths as the best so far. */
 static void take_paths(struct collector *k, struct copse_q time) {
   struct copse_arena before = k->out->arena;
   k->out->arena = k->arena;
@@ -736,7 +736,7 @@ static copse_status try_visible(struct search *s, int64_t *weights, struct copse
   return COPSE_OK;
 }
 
-/* What was found without the master. */
+/* Tries what was found without the master. */
 static void try_balance(struct search *s, struct copse_concurrent *out) {
   const struct copse_balance *found = &s->balance;
   struct collector k = {.s = s, .out = out, .paths = found->paths, .n = found->n_paths};
@@ -749,7 +749,7 @@ static void try_balance(struct search *s, struct copse_concurrent *out) {
   s->ways = k.arena;
 }
 
-/* Exact weights if they are seen or can be solved for; else amounts rounded down to the
+/* Takes exact weights if they are seen or can be solved for; else amounts rounded down to the
  * finest grid whose fractions fit. */
 static copse_status round_paths(struct search *s, struct copse_concurrent *out) {
   int64_t *weights, whole;

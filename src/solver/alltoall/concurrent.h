@@ -37,15 +37,14 @@ struct copse_concurrent {
 };
 
 /*
- * Dantzig-Wolfe decomposition: a column is a shortest-path tree that carries all of one
- * source's demand, priced by integer Dijkstra; the master problem (GLPK's simplex)
- * mixes the trees, with one row per orbit of links. Each round gives a dual bound; at the
- * end weights and lengths are made rational and the two sides compared exactly. In floating
- * point only the search happens, never the result. Basu et al., arXiv 2309.13541, solve the
- * same programme by source-aggregated edge flows; trees need no decomposition into paths and
- * keep the master small where orbits are few.
- * Where there are many orbits of links, copse_balance_paths goes first: what it finds stands where
- * the master, whose work is counted and limited, finds nothing better.
+ * Solves by Dantzig-Wolfe decomposition: a column is a shortest-path tree that carries all of one
+ * source's demand, priced by integer Dijkstra; the master problem (GLPK's simplex) mixes the
+ * trees, with one row per orbit of links. Each round gives a dual bound; at the end weights and
+ * lengths are made rational and the two sides compared exactly. In floating point only the search
+ * happens, never the result. Basu et al., arXiv 2309.13541, solve the same programme by
+ * source-aggregated edge flows; trees need no decomposition into paths and keep the master small
+ * where orbits are few. Where there are many orbits of links, copse_balance_paths goes first: what
+ * it finds stands where the master, whose work is counted and limited, finds nothing better.
  * COPSE_OK with unreached_source >= 0 where a demand has no way. COPSE_OVERFLOW. The caller frees
  * *out in every case.
  */

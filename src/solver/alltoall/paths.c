@@ -42,7 +42,8 @@ static int64_t residual(const struct gather *g, int link, int node, int *to) {
   return l->dst == node ? g->flow[link] : 0;
 }
 
-/* Breadth first from all sources that have something left; whether the sink was reached. */
+/* Searches breadth first from all sources that have something left; whether the sink was
+ * reached. */
 static bool search(struct gather *g) {
   copse_queue_reset(&g->queue);
   memset(g->seen, 0, (size_t)g->network->n_nodes * sizeof *g->seen);
@@ -206,7 +207,7 @@ static int64_t demand_of(const struct copse_balance_problem *p, int base, int si
   return p->demand[(size_t)p->base[base] * (size_t)p->network->n_terminals + (size_t)sink];
 }
 
-/* 2^x, between powers on a straight line: by a double's bits, the same on every machine. */
+/* Returns 2^x, between powers on a straight line: by a double's bits, the same on every machine. */
 static double power_of_2(double x) {
   double value;
   int64_t bits = (int64_t)((fmin(fmax(x, -1000), 1000) + 1023) * (double)((int64_t)1 << 52));
@@ -227,8 +228,8 @@ static double fullest(const struct balance *b) {
   return most;
 }
 
-/* Of the round: those of links that are nearly the fullest are alike, else what the search leaves
- * uneven among the links of a cut spoils the bound. */
+/* Sets the round's prices: those of links that are nearly the fullest are alike, else what the
+ * search leaves uneven among the links of a cut spoils the bound. */
 static void set_prices(struct balance *b, double sharp) {
   double full = fullest(b), most = 0;
   b->sharp = sharp;
@@ -267,7 +268,7 @@ static double cost_of(const struct balance *b, const struct item *item, int tree
   return cost;
 }
 
-/* Each item of a base source onto its cheapest way, those before it being where they are. */
+/* Moves each item of a base source onto its cheapest way, those before it being where they are. */
 static void improve(struct balance *b, int base) {
   int **via = b->via + (size_t)base * COPSE_BALANCE_TREES;
   for (size_t i = b->first[base]; i < b->first[base + 1]; i++) {
@@ -298,7 +299,7 @@ static double tree_length(const struct balance *b, int base) {
   return length;
 }
 
-/* The tree at hand takes a free place, or that of the first that no item takes; else it goes. */
+/* Keeps the tree at hand in a free place, or that of the first that no item takes; else it goes. */
 static copse_status keep_tree(struct balance *b, int base) {
   size_t nodes = (size_t)b->p->network->n_nodes;
   int **via = b->via + (size_t)base * COPSE_BALANCE_TREES;
@@ -311,7 +312,8 @@ static copse_status keep_tree(struct balance *b, int base) {
   return COPSE_OK;
 }
 
-/* New ways under prices so steep, and all items onto their cheapest; what the prices prove. */
+/* Finds new ways under prices so steep, and moves all items onto their cheapest; what the prices
+ * prove. */
 static copse_status run_round(struct balance *b, double sharp, struct copse_balance *out) {
   const struct copse_network *network = b->p->network;
   double length = 0, room = 0;

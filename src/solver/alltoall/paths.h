@@ -13,10 +13,10 @@ struct copse_gather_path {
 };
 
 /*
- * `amount` from every source to the sink, where capacities [n_links] carry it: a maximum flow by
- * shortest augmenting paths (Edmonds and Karp, 1972), taken apart. Paths come by source, in the
- * arena; the caller frees *out [*n] in every case. COPSE_INTERNAL where the capacities don't carry
- * it.
+ * Finds paths for `amount` from every source to the sink, where capacities [n_links] carry it: a
+ * maximum flow by shortest augmenting paths (Edmonds and Karp, 1972), taken apart. Paths come by
+ * source, in the arena; the caller frees *out [*n] in every case. COPSE_INTERNAL where the
+ * capacities don't carry it.
  */
 copse_status copse_gather_paths(const struct copse_network *network, const int64_t *capacities,
                                 const int *sources, int n_sources, int64_t amount, int sink,
@@ -57,12 +57,12 @@ struct copse_balance {
 };
 
 /*
- * Every pair takes the shortest of a few ways of its source under prices that grow exponentially
- * with a link's load, one pair after the other, with new ways and a steeper price in each round
- * (Awerbuch and Leighton, STOC 1994; Garg and Koenemann, SIAM J. Comput. 37, 2007). A pair of
- * much demand is cut into parts. Work is counted: the result depends on the problem alone. All
- * terminals with a demand can be reached. The arena owns the arrays. COPSE_NOMEM.
- * Complexity: rounds times (sources times Dijkstra, and pairs times trees times hops).
+ * Lets every pair take the shortest of a few ways of its source under prices that grow
+ * exponentially with a link's load, one pair after the other, with new ways and a steeper price in
+ * each round (Awerbuch and Leighton, STOC 1994; Garg and Koenemann, SIAM J. Comput. 37, 2007). A
+ * pair of much demand is cut into parts. Work is counted: the result depends on the problem alone.
+ * All terminals with a demand can be reached. The arena owns the arrays. COPSE_NOMEM. Complexity:
+ * rounds times (sources times Dijkstra, and pairs times trees times hops).
  */
 copse_status copse_balance_paths(const struct copse_balance_problem *problem,
                                  struct copse_arena *arena, struct copse_balance *out,

@@ -57,7 +57,7 @@ struct copse_joint_search {
   struct copse_err *err;
 };
 
-/* Roots of equal share, 0 where they are free. */
+/* Counts roots of equal share, 0 where they are free. */
 static inline int copse_joint_roots(const struct copse_joint_search *s, int group) {
   const struct copse_joint_group *g = &s->groups[group];
   if (g->broadcasts && g->reduces) return 0;
@@ -67,8 +67,8 @@ static inline bool copse_joint_is_root(const struct copse_joint_group *group, in
   return group->root < 0 || group->members[member] == group->root;
 }
 
-/* The node of use that this one hangs on, or itself: in a proof it stands where that one does, so
- * that the links between them don't count. */
+/* Returns the node of use that this one hangs on, or itself: in a proof it stands where that one
+ * does, so that the links between them don't count. */
 static inline int copse_joint_anchor(const struct copse_joint_phase *phase, int node) {
   while (phase->anchor[node] >= 0) node = phase->anchor[node];
   return node;
@@ -83,7 +83,8 @@ static inline int copse_joint_rate_column(const struct copse_joint_search *s, in
   return s->n_rates > 1 ? s->twin[group] : 0;
 }
 
-/* Terminal i of a phase: its group's members, then its extra ones. */
+/* Counts the terminals of a phase: its group's members, then its extra ones (copse_joint_terminal:
+ * the i-th). */
 static inline int copse_joint_terminals(const struct copse_joint_search *s,
                                         const struct copse_joint_phase *phase) {
   return s->groups[phase->group].n_members + s->groups[phase->group].n_extra[phase->reduce];
@@ -95,14 +96,15 @@ static inline int copse_joint_terminal(const struct copse_joint_search *s,
                               : group->extra[phase->reduce][i - group->n_members];
 }
 
-/* The amounts of this phase in its group's part. */
+/* Returns the amounts of this phase in its group's part. */
 static inline const int64_t *copse_joint_amounts(const struct copse_joint_phase *phase,
                                                  const struct copse_joint_part *part) {
   if (phase->sink >= 0) return part->exchange[phase->sink];
   return phase->reduce ? part->reduce : part->broadcast;
 }
 
-/* Columns, and the rows that are no cuts. *small is false where there are too many columns. */
+/* Makes columns, and the rows that are no cuts. *small is false where there are too many
+ * columns. */
 copse_status copse_joint_model(struct copse_joint_search *s,
                                const struct copse_joint_options *options,
                                bool *small) COPSE_CHECKED;
@@ -113,15 +115,15 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, const 
 /* Adds a group's rate to `rate`, which is 0. */
 void copse_joint_rate(const struct copse_joint_search *s, int group, mpq_t *solution, mpq_t rate);
 
-/* The parts in whole numbers, into *out. *fits is false where they leave 64 bits. */
+/* Writes the parts in whole numbers into *out. *fits is false where they leave 64 bits. */
 copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,
                                struct copse_joint *out, bool *fits) COPSE_CHECKED;
-/* The same in rounded numbers, which load links a little more; false where that can't be. */
+/* Writes the same in rounded numbers, which load links a little more; false where that can't be. */
 copse_status copse_joint_round(const struct copse_joint_search *s, mpq_t *solution,
                                struct copse_joint *out, bool *fits) COPSE_CHECKED;
-/* Multipliers in whole numbers of about 30 bits, whose cuts and potentials are a proof of a little
- * less. */
+/* Rounds multipliers to whole numbers of about 30 bits, whose cuts and potentials are a proof of a
+ * little less. */
 void copse_joint_round_multipliers(mpq_t *multipliers, size_t n);
-/* The cuts and potentials, into *out, whose parts are there. */
+/* Writes the cuts and potentials into *out, whose parts are there. */
 copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
                                struct copse_joint *out, bool *fits) COPSE_CHECKED;

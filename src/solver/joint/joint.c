@@ -20,7 +20,7 @@
 
 /* ---- cuts -------------------------------------------------------------------------------- */
 
-/* The graph of a phase: node n_nodes feeds every root its share. */
+/* Makes the graph of a phase: node n_nodes feeds every root its share. */
 static copse_status phase_graph(const struct copse_joint_search *s, bool reduce,
                                 struct copse_flow **out) {
   const struct copse_network *network = s->network;
@@ -54,8 +54,8 @@ static copse_status widen(const struct copse_joint_search *s, const struct copse
   return COPSE_OK;
 }
 
-/* Cuts around one terminal: with each wide enough, what is the next? Several at once save rounds.
- */
+/* Cuts around one terminal: with each wide enough, what is the next? Several at once save
+ * rounds. */
 static copse_status separate_terminal(struct copse_joint_search *s, int phase,
                                       struct copse_flow *flow, int terminal, int64_t sum,
                                       int64_t enough, size_t first) {
@@ -101,7 +101,7 @@ static int64_t amount_of(const struct copse_joint_search *s, const struct copse_
   return q->rest ? s->units[link] - point[q->column[link]] : point[q->column[link]];
 }
 
-/* The cuts that a point in units violates. */
+/* Finds the cuts that a point in units violates. */
 static copse_status separate(struct copse_joint_search *s, const int64_t *point) {
   for (int q = 0; q < s->n_phases; q++) {
     int group = s->phases[q].group, roots = copse_joint_roots(s, group);
@@ -119,7 +119,7 @@ static copse_status separate(struct copse_joint_search *s, const int64_t *point)
   return COPSE_OK;
 }
 
-/* The cuts that parts in whole numbers violate. */
+/* Finds the cuts that parts in whole numbers violate. */
 static copse_status separate_parts(struct copse_joint_search *s, const struct copse_joint *found) {
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_group *group = &s->groups[s->phases[q].group];
@@ -175,7 +175,7 @@ static copse_status share_limits(struct copse_joint_search *s) {
   return COPSE_OK;
 }
 
-/* Without anything to send, any division of the links will do. */
+/* Divides the links evenly: without anything to send, any division of them will do. */
 static void set_inner(struct copse_joint_search *s) {
   for (int e = 0; e < s->network->n_links; e++) {
     int users = 0;
@@ -207,8 +207,8 @@ static copse_status try_basis(const struct copse_joint_search *s, struct trial *
                         t->solution, t->multipliers, &t->proof, s->err);
 }
 
-/* Parts from the basis at hand. *done: they hold and are in *out, or there are none. Else cuts
- * were added that they violate. */
+/* Tries parts from the basis at hand. *done: they hold and are in *out, or there are none. Else
+ * cuts were added that they violate. */
 static copse_status try_parts(struct copse_joint_search *s, struct copse_joint *out, bool *found,
                               bool *done) {
   COPSE_AT_END(trial_free) struct trial trial = {0};
@@ -233,8 +233,9 @@ static void take_values(struct copse_joint_search *s) {
   }
 }
 
-/* Until the optimum of the cuts so far violates none, in rationals. Columns are opened, if at all,
- * only where no cut is missing, else the programme finds ways around those that are not there. */
+/* Goes on until the optimum of the cuts so far violates none, in rationals. Columns are opened, if
+ * at all, only where no cut is missing, else the programme finds ways around those that are not
+ * there. */
 static copse_status find_parts(struct copse_joint_search *s, bool open,
                                const struct copse_progress *progress, struct copse_joint *out,
                                bool *found) {
@@ -272,7 +273,7 @@ static int64_t sum_rates(const struct copse_joint_search *s) {
   return sum;
 }
 
-/* Over all columns. */
+/* Solves over all columns. */
 static bool solve_all_columns(struct copse_joint_search *s) {
   do {
     if (!copse_lp_solve(s->lp)) return false;
@@ -325,7 +326,7 @@ static int rate_uses(const struct copse_joint_search *s, int column) {
   return s->n_rates > 1 ? n : 1;
 }
 
-/* R, and less of the links where R does not suffer. */
+/* Sets the objective to R, and less of the links where R does not suffer. */
 static void want_lean(struct copse_joint_search *s) {
   int64_t worth = s->n_groups > 1 ? COPSE_JOINT_GROUPS_WORTH : COPSE_JOINT_RATE_WORTH;
   for (int j = 0; j < s->n_rates; j++)
@@ -412,9 +413,9 @@ static copse_status try_limit(struct copse_joint_search *s, struct copse_joint *
   return COPSE_OK;
 }
 
-/* The corner of the optimal shares that the simplex method stops at has few roots with much each,
- * so few trees that share every link, and high ones. As even shares as the optimum allows, by
- * powers of two of 1/n, make lower trees. */
+/* Makes shares as even as the optimum allows, by powers of two of 1/n, which make lower trees: the
+ * corner of the optimal shares that the simplex method stops at has few roots with much each, so
+ * few trees that share every link, and high ones. */
 static copse_status even_out(struct copse_joint_search *s, struct copse_joint *out) {
   struct copse_q limit;
   bool done = false;
@@ -502,8 +503,8 @@ struct small {
 
 /* ---- into it ------------------------------------------------------------------------------- */
 
-/* What goes round is sent to every member or by it, so that no rate is above the capacity of the
- * links into one member or out of it. */
+/* Bounds the rate: what goes round is sent to every member or by it, so that no rate is above the
+ * capacity of the links into one member or out of it. */
 static copse_status most_rate(struct small *m, __int128 *most) {
   const struct copse_joint_group *group = &m->groups[0];
   __int128 *in, *out;
@@ -537,12 +538,12 @@ static copse_status is_balanced(struct small *m, const struct copse_net_link *li
 }
 
 /*
- * The simplex method computes in floating point, relative to the largest capacity: a link of 1000
- * beside a rate of 0.2 costs it all digits. A tree crosses a link once for each of its n - 1 edges
- * at most, so trees of rate R in both phases load no link by more than 2 (n - 1) R. Links are cut
- * to twice that: the optimum stays as it is, and as it leaves room on those links, every proof of
- * it has no price for them (complementary slackness), and holds for the whole network. Where relays
- * would lose their balance, links stay as they are.
+ * Cuts links to what the optimum can use. The simplex method computes in floating point, relative
+ * to the largest capacity: a link of 1000 beside a rate of 0.2 costs it all digits. A tree crosses
+ * a link once for each of its n - 1 edges at most, so trees of rate R in both phases load no link
+ * by more than 2 (n - 1) R. Links are cut to twice that: the optimum stays as it is, and as it
+ * leaves room on those links, every proof of it has no price for them (complementary slackness),
+ * and holds for the whole network. Where relays would lose their balance, links stay as they are.
  */
 static copse_status bound_links(struct small *m) {
   const struct copse_joint_group *group = &m->groups[0];
@@ -617,7 +618,7 @@ static copse_status map_group(struct small *m, const struct copse_joint_group *f
   return map_marks(m, &to->unbalanced);
 }
 
-/* *fits: what is left has all symmetries. */
+/* Maps symmetries; *fits: what is left has all of them. */
 static copse_status map_symmetries(struct small *m, const struct copse_joint_options *from,
                                    bool *fits) {
   struct copse_permutation *to;
@@ -673,7 +674,7 @@ static copse_status lift_part(struct small *m, const struct copse_joint_group *g
   return COPSE_OK;
 }
 
-/* Nodes that are one lie on the same side. */
+/* Lifts cuts: nodes that are one lie on the same side. */
 static copse_status lift_cuts(struct small *m) {
   struct copse_joint_cut *cuts;
   COPSE_DO(COPSE_ARRAY(&m->out->arena, (size_t)m->out->n_cuts, cuts, m->err));

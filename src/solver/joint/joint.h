@@ -106,7 +106,7 @@ struct copse_joint {
 };
 
 /*
- * The linear programme
+ * Solves the linear programme
  *
  *   maximise R   over R, x_g[v] >= 0 and, for each phase q of a group g, 0 <= a_q[e]
  *   on every link e:                   sum_q a_q[e] <= capacity[e]

@@ -129,10 +129,11 @@ static copse_status find_links_back(const struct copse_network *network, int *ba
 }
 
 /*
- * Where all groups broadcast and reduce over links that are the same both ways, any solution turned
- * round, each phase in the place of the other of its group, is a solution too, and so is the mean
- * of both: one in which each link has of the reduction what the link back has of the broadcast.
- * This is one more symmetry, of phases and links and not of nodes.
+ * Joins phases with their group's other, turned round. Where all groups broadcast and reduce over
+ * links that are the same both ways, any solution turned round, each phase in the place of the
+ * other of its group, is a solution too, and so is the mean of both: one in which each link has of
+ * the reduction what the link back has of the broadcast. This is one more symmetry, of phases and
+ * links and not of nodes.
  */
 static copse_status join_turned(struct orbits *o) {
   struct copse_joint_search *s = o->s;
@@ -305,13 +306,13 @@ static copse_status add_phase(struct copse_joint_search *s, int group, bool redu
 
 /* ---- columns to begin with --------------------------------------------------------------- */
 
-/* In trees a way from one terminal ends at the next; what goes to a member passes through others.
- */
+/* Whether a way goes on: in trees one from a terminal ends at the next; what goes to a member
+ * passes through others. */
 static bool leads_on(const struct copse_joint_phase *phase, int from, int node) {
   return node == from || !phase->terminal[node] || phase->sink >= 0;
 }
 
-/* Breadth-first search from one terminal over links of use: hops [n_nodes], -1: not reached. */
+/* Searches breadth-first from one terminal over links of use: hops [n_nodes], -1: not reached. */
 static void count_hops(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
                        int from, int *hops) {
   for (int v = 0; v < s->network->n_nodes; v++) hops[v] = -1;
@@ -350,7 +351,8 @@ static void mark_ways(const struct copse_joint_search *s, const struct copse_joi
     }
 }
 
-/* Few links are of use in the end: those of shortest ways, and what the programme asks for. */
+/* Closes all but few links' columns: those of shortest ways are of use in the end, and what the
+ * programme asks for. */
 static copse_status close_columns(struct copse_joint_search *s) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   size_t nodes = (size_t)s->network->n_nodes;
@@ -450,7 +452,8 @@ static copse_status add_share_rows(struct copse_joint_search *s) {
   return COPSE_OK;
 }
 
-/* A share column may stand for several members, but comes first at one of them. */
+/* Adds rows of limits. A share column may stand for several members, but comes first at one of
+ * them. */
 static copse_status add_limit_rows(struct copse_joint_search *s, struct copse_q most) {
   int row, last = -1; /* columns are numbered in this order */
   for (int g = 0; g < s->n_groups && most.num > 0; g++)
@@ -514,7 +517,7 @@ static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_jo
   return COPSE_OK;
 }
 
-/* What goes to one member is a flow: every other one adds its share. */
+/* Adds rows that make what goes to one member a flow: every other one adds its share. */
 static copse_status add_flow_rows(struct copse_joint_search *s, struct copse_joint_phase *phase) {
   int roots = copse_joint_roots(s, phase->group),
       sink = copse_joint_terminal(s, phase, phase->sink);
@@ -593,7 +596,7 @@ static copse_status add_first_cuts(struct copse_joint_search *s) {
   return COPSE_OK;
 }
 
-/* One column for both phases: link e's is at most its capacity. */
+/* Sets uppers where one column is for both phases: link e's is at most its capacity. */
 static void set_uppers(struct copse_joint_search *s) {
   for (int e = 0; e < s->network->n_links; e++)
     if (s->phases[0].column[e] >= 0)

@@ -8,7 +8,8 @@
 #include "solver/policy.h"
 #include "solver/network/flow.h"
 
-/* value * factor / divisor, whole by the choice of the factor; false beyond the flows' range. */
+/* Computes value * factor / divisor, whole by the choice of the factor; false beyond the flows'
+ * range. */
 static bool scale(const mpq_t value, const mpz_t factor, unsigned long divisor, mpz_t t,
                   int64_t *out) {
   mpz_divexact(t, factor, mpq_denref(value));
@@ -162,7 +163,7 @@ struct rounding {
   struct copse_queue queue;
 };
 
-/* solution * whole / rate, rounded up or down; false beyond the flows' range. */
+/* Computes solution * whole / rate, rounded up or down; false beyond the flows' range. */
 static bool scale_rounded(const struct rounding *r, int column, bool up, int64_t *to) {
   COPSE_MPQ(q);
   COPSE_MPZ(z);
@@ -225,7 +226,7 @@ static void balance(struct rounding *r, const struct copse_joint_phase *phase, i
 
 /* ---- parts --------------------------------------------------------------------------------- */
 
-/* What rounding down left of free shares goes to one root, with ways to all others for it. */
+/* Gives what rounding down left of free shares to one root, with ways to all others for it. */
 static bool round_weights(struct rounding *r, int g, int64_t *weights) {
   const struct copse_joint_group *group = &r->s->groups[g];
   int roots = copse_joint_roots(r->s, g), largest = 0;
@@ -281,7 +282,7 @@ static copse_status round_part(struct rounding *r, int g, bool *fits) {
   return COPSE_OK;
 }
 
-/* Down to 64 bits. */
+/* Brings the rate down to 64 bits. */
 static bool round_rate(struct rounding *r) {
   COPSE_MPQ(q);
   mpz_tdiv_q(mpq_numref(q), mpq_numref(r->solution[0]), mpq_denref(r->solution[0]));
@@ -363,7 +364,7 @@ static copse_status add_cut(struct proof *p, const struct copse_joint_phase *pha
   return COPSE_OK;
 }
 
-/* Turned, a row is of both phases of its group, and half of it of each. */
+/* Adds rows' cuts. Turned, a row is of both phases of its group, and half of it of each. */
 static copse_status add_row_cuts(struct proof *p) {
   COPSE_MPQ(weight); /* of a link in the row */
   COPSE_MPQ(roots);
@@ -385,9 +386,9 @@ static copse_status add_row_cuts(struct proof *p) {
 
 /* ---- flows to one member ------------------------------------------------------------------- */
 
-/* The multipliers of a flow's rows are distances to the sink, and a row's is that of all images
- * together: here those of this phase, which also stands for all of its images. 0 at the sink and
- * where there is no row. */
+/* Sets distances to the sink, which the multipliers of a flow's rows are; a row's is that of all
+ * images together: here those of this phase, which also stands for all of its images. 0 at the sink
+ * and where there is no row. */
 static void set_distances(const struct proof *p, const struct copse_joint_phase *phase, int *images,
                           mpq_t *distance) {
   int n_nodes = p->s->network->n_nodes, roots = copse_joint_roots(p->s, phase->group);
@@ -464,7 +465,7 @@ static copse_status set_potentials(struct proof *p, const struct copse_joint_pha
   return COPSE_OK;
 }
 
-/* With limits: the multipliers of their rows. */
+/* Sets, with limits, the multipliers of their rows. */
 static copse_status set_prices(struct proof *p) {
   const struct copse_joint_search *s = p->s;
   struct copse_q *prices;

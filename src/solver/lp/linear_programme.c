@@ -24,7 +24,7 @@ static glp_prob *new_problem(int direction) {
   return glp;
 }
 
-/* One attempt; false if GLPK gives up or runs into a limit. */
+/* Makes one attempt; false if GLPK gives up or runs into a limit. */
 static bool run_simplex(glp_prob *glp, int method, int most_steps) {
   glp_smcp parameters;
   glp_init_smcp(&parameters);
@@ -151,7 +151,7 @@ int64_t copse_lp_units(const struct copse_lp *lp, int column) {
 
 /* ---- rationals ----------------------------------------------------------------------------- */
 
-/* The number of rationals is itself one, before the first. */
+/* Stores the number of rationals as one itself, before the first. */
 copse_status copse_rationals_new(size_t n, mpq_t **out, struct copse_err *err) {
   mpq_t *all = NULL;
   COPSE_DO(copse_calloc(n + 1, sizeof *all, &all, err));
@@ -239,8 +239,8 @@ static struct entry *find(const struct equations *e, int row, int column) {
   return NULL;
 }
 
-/* An unknown that a single equation has needs no elimination. Else the shortest equation, and in
- * it the unknown that the fewest others have. */
+/* Chooses a pivot. An unknown that a single equation has needs no elimination. Else the shortest
+ * equation, and in it the unknown that the fewest others have. */
 static bool choose_pivot(const struct equations *e, int *row, int *column) {
   *row = *column = -1;
   for (int j = 0; j < e->n; j++) {
@@ -275,7 +275,7 @@ static void drop_zeros(struct equations *e, int row) {
   r->n = kept;
 }
 
-/* row -= factor * pivot row, where the factor takes out the column. */
+/* Computes row -= factor * pivot row, where the factor takes out the column. */
 static copse_status subtract(struct equations *e, int row, int pivot, int column, mpq_t *values,
                              struct copse_err *err) {
   COPSE_MPQ(factor);
@@ -309,7 +309,7 @@ static copse_status eliminate(struct equations *e, int pivot, int column, mpq_t 
   return COPSE_OK;
 }
 
-/* The last pivot's unknown first; a row of a pivot holds only unknowns of later ones. */
+/* Finds the last pivot's unknown first; a row of a pivot holds only unknowns of later ones. */
 static void back_substitute(const struct equations *e, mpq_t *values, mpq_t *unknowns) {
   COPSE_MPQ(t);
   for (int p = e->n - 1; p >= 0; p--) {
@@ -407,7 +407,7 @@ static bool at_upper(const struct copse_lp *lp, int column) {
   return glp_get_col_stat(lp->glp, column + 1) == GLP_NU;
 }
 
-/* A row's right hand side less what columns at their upper bound take of it. */
+/* Computes a row's right hand side less what columns at their upper bound take of it. */
 static void right_side(const struct copse_lp *lp, const struct row *row, mpq_t *solution,
                        mpq_t value) {
   COPSE_MPQ(q);
@@ -421,7 +421,7 @@ static void right_side(const struct copse_lp *lp, const struct row *row, mpq_t *
   }
 }
 
-/* Columns that are not basic stand at 0 or at their upper bound. */
+/* Solves for the basic columns; those that are not stand at 0 or at their upper bound. */
 static copse_status solve_primal(const struct basis *b, mpq_t *solution, bool *regular,
                                  struct copse_err *err) {
   COPSE_AT_END(copse_rationals_free) mpq_t *values = NULL;
@@ -466,8 +466,9 @@ static bool solution_holds(const struct copse_lp *lp, mpq_t *solution) {
   return good;
 }
 
-/* gains [columns] are zeros, for use. No column's gain is left but of those with an upper bound,
- * and right hand sides times multipliers with upper bounds times gains come to the objective. */
+/* Whether multipliers prove the solution: no column's gain is left but of those with an upper
+ * bound, and right hand sides times multipliers with upper bounds times gains come to the
+ * objective. gains [columns] are zeros, for use. */
 static bool multipliers_hold(const struct copse_lp *lp, mpq_t *multipliers, mpq_t *solution,
                              mpq_t *gains) {
   COPSE_MPQ(bound);
@@ -545,7 +546,7 @@ struct copse_mixture {
   struct copse_arena arena;
 };
 
-/* T is at least each row that there is; the first of them comes after `before`. */
+/* Writes that T is at least each row that there is; the first of them comes after `before`. */
 static void write_most(struct copse_mixture *m, int before) {
   for (int i = 1; i <= m->n_there; i++) {
     m->index[i] = before + i;
@@ -652,7 +653,7 @@ static bool add_full_rows(struct copse_mixture *m, double slack) {
   return true;
 }
 
-/* With far more steps than a master of this size takes, unless it cycles in rounding noise. */
+/* Runs with far more steps than a master of this size takes, unless it cycles in rounding noise. */
 static bool run_master(struct copse_mixture *m, int method) {
   int rows = m->n_there + m->n_kinds, before = glp_get_it_cnt(m->glp);
   int64_t each = glp_get_num_nz(m->glp) + (int64_t)COPSE_LP_MIXTURE_ROW_WORK * rows;
@@ -749,7 +750,7 @@ void copse_integer_add_row(struct copse_integer *i, enum copse_integer_sense sen
   i->n = 0;
 }
 
-/* Called between nodes: hands over the start, notes the bound, ends the search after its work. */
+/* Hands over the start, notes the bound, ends the search after its work; called between nodes. */
 static void follow(glp_tree *tree, void *info) {
   struct copse_integer *i = info;
   int active, all, total;

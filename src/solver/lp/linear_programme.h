@@ -8,15 +8,15 @@
 /* Maximise c x over x >= 0 where every row a x is at most, or exactly, its right hand side. */
 struct copse_lp;
 
-/* `unit`: the size of a typical right hand side, by which all are divided for GLPK. prefers_dual:
- * takes the dual simplex method also where the objective has changed. The caller
- * frees *out in every case. */
+/* Makes a programme. `unit`: the size of a typical right hand side, by which all are divided for
+ * GLPK. prefers_dual: takes the dual simplex method also where the objective has changed. The
+ * caller frees *out in every case. */
 copse_status copse_lp_new(int n_columns, int64_t unit, bool prefers_dual, struct copse_lp **out,
                           struct copse_err *err) COPSE_CHECKED;
 void copse_lp_free(struct copse_lp *lp);
 
 void copse_lp_set_objective(struct copse_lp *lp, int column, int64_t value);
-/* x of the column is at most that, which is > 0. */
+/* Limits x of the column to that, which is > 0. */
 void copse_lp_set_upper(struct copse_lp *lp, int column, struct copse_q upper);
 struct copse_lp_term {
   int column;
@@ -26,12 +26,13 @@ copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *t
                               int64_t right, bool exactly, struct copse_err *err) COPSE_CHECKED;
 int copse_lp_rows(const struct copse_lp *lp);
 
-/* False where GLPK gives up. */
+/* Solves; false where GLPK gives up. */
 bool copse_lp_solve(struct copse_lp *lp);
-/* After that: the objective, in its units times `unit`. */
+/* Returns the objective of the last solution, in its units times `unit`. */
 double copse_lp_objective(const struct copse_lp *lp);
-/* Column generation: a closed column stays at 0 until, after a solution, its multipliers say that
- * the objective would gain by it. How many were opened: with 0, the solution is one for all. */
+/* Closes a column, for column generation: it stays at 0 until, after a solution, its multipliers
+ * say that the objective would gain by it. copse_lp_open_gaining returns how many were opened: with
+ * 0, the solution is one for all. */
 void copse_lp_close(struct copse_lp *lp, int column);
 int copse_lp_open_gaining(struct copse_lp *lp);
 /* After that: the value of a column in units of unit / 2^40, rounded. */
@@ -51,7 +52,7 @@ copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t 
                             mpq_t *multipliers, struct copse_lp_proof *proof,
                             struct copse_err *err) COPSE_CHECKED;
 
-/* An array of zeros for the caller to free. COPSE_NOMEM. */
+/* Makes an array of zeros for the caller to free. COPSE_NOMEM. */
 copse_status copse_rationals_new(size_t n, mpq_t **out, struct copse_err *err) COPSE_CHECKED;
 /* Frees *rationals, unless it is NULL; for COPSE_AT_END. */
 void copse_rationals_free(mpq_t **rationals);
@@ -69,8 +70,8 @@ void copse_rationals_free(mpq_t **rationals);
  */
 struct copse_mixture;
 
-/* work: steps of the simplex method, each times what it looks at, in all solutions together; after
- * that none is found. The caller frees *out in every case. */
+/* Makes a master problem. work: steps of the simplex method, each times what it looks at, in all
+ * solutions together; after that none is found. The caller frees *out in every case. */
 copse_status copse_mixture_new(int n_rows, int n_kinds, int64_t work, struct copse_mixture **out,
                                struct copse_err *err) COPSE_CHECKED;
 void copse_mixture_free(struct copse_mixture *mixture);
@@ -79,16 +80,16 @@ struct copse_mixture_load {
   int row;
   double load;
 };
-/* Columns are numbered from 0 on. `loads` has each row at most once. */
+/* Adds a column; they are numbered from 0 on. `loads` has each row at most once. */
 copse_status copse_mixture_add(struct copse_mixture *mixture, int kind,
                                const struct copse_mixture_load *loads, int n,
                                struct copse_err *err) COPSE_CHECKED;
 
-/* False where GLPK gives up, also from a fresh basis. slack: T may be above the least there is by
- * that part of it; at least COPSE_LP_MIXTURE_SLACK. */
+/* Solves; false where GLPK gives up, also from a fresh basis. slack: T may be above the least there
+ * is by that part of it; at least COPSE_LP_MIXTURE_SLACK. */
 bool copse_mixture_solve(struct copse_mixture *mixture, double slack);
 
-/* After that. */
+/* Returns a result of the last solution, as the two below. */
 double copse_mixture_most(const struct copse_mixture *mixture); /* T */
 double copse_mixture_price(const struct copse_mixture *mixture, int row);
 double copse_mixture_share_price(const struct copse_mixture *mixture, int kind);
@@ -101,7 +102,7 @@ double copse_mixture_weight(const struct copse_mixture *mixture, size_t column);
 /* Minimise cost * (sum of the columns that are not binary, which are >= 0). */
 struct copse_integer;
 
-/* The caller frees *out in every case. */
+/* Makes an integer programme; the caller frees *out in every case. */
 copse_status copse_integer_new(int n_binaries, int n_others, double cost,
                                struct copse_integer **out, struct copse_err *err) COPSE_CHECKED;
 void copse_integer_free(struct copse_integer *integer);
@@ -119,9 +120,9 @@ struct copse_integer_result {
   double lower;  /* the objective is no less */
   int64_t nodes; /* searched */
 };
-/* start [columns]: a solution to begin with. work: steps of the simplex method, and for each node a
- * fourth of the rows, times entries, after which the search ends; looked at between nodes of it,
- * where look(ctx, nodes) is called. */
+/* Solves. start [columns]: a solution to begin with. work: steps of the simplex method, and for
+ * each node a fourth of the rows, times entries, after which the search ends; looked at between
+ * nodes of it, where look(ctx, nodes) is called. */
 void copse_integer_solve(struct copse_integer *integer, const double *start, int64_t work,
                          void (*look)(void *ctx, int64_t nodes), void *ctx,
                          struct copse_integer_result *result);

@@ -29,9 +29,9 @@ struct copse_cuts {
   size_t slack_capacity, hash_capacity;
 };
 
-/* An empty store. With `most` > 0 a test of membership is one look at n_nodes * most bytes, and
- * when all places are taken a new cut replaces the one that can spare most; else it searches the
- * node's list. COPSE_NOMEM. Free it in every case. */
+/* Makes an empty store. With `most` > 0 a test of membership is one look at n_nodes * most bytes,
+ * and when all places are taken a new cut replaces the one that can spare most; else it searches
+ * the node's list. COPSE_NOMEM. Free it in every case. */
 copse_status copse_cuts_new(int n_nodes, int most, struct copse_cuts *out,
                             struct copse_err *err) COPSE_CHECKED;
 void copse_cuts_free(struct copse_cuts *cuts);
@@ -47,7 +47,7 @@ copse_status copse_cuts_add(struct copse_cuts *cuts, const int *nodes, int n, in
 copse_status copse_cuts_add_flags(struct copse_cuts *cuts, const unsigned char *inside,
                                   int64_t slack, int *place, struct copse_err *err) COPSE_CHECKED;
 
-/* After the last cut: puts all lists in one block, node by node, for searches that go from one to
+/* Puts, after the last cut, all lists in one block, node by node, for searches that go from one to
  * the next (8 % of a broadcast among 16,384 ranks). COPSE_NOMEM. */
 copse_status copse_cuts_join_lists(struct copse_cuts *cuts, struct copse_err *err) COPSE_CHECKED;
 
@@ -59,7 +59,7 @@ static inline bool copse_cuts_hold(const struct copse_cuts *cuts, int cut, int n
   return false;
 }
 
-/* With `most` > 0: which cuts hold `node`, as flags [n]. */
+/* Returns, with `most` > 0, which cuts hold `node`, as flags [n]. */
 static inline const unsigned char *copse_cuts_flags(const struct copse_cuts *cuts, int node) {
   return cuts->flags + (size_t)node * (size_t)cuts->most;
 }

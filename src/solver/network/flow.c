@@ -99,8 +99,8 @@ int64_t copse_flow_links(const struct copse_flow *flow) {
   return ends / 2;
 }
 
-/* The same graph once more, to be run beside it but not changed; *copy is NULL or an older copy of
- * a graph with as many nodes, whose memory is used again. The caller frees it. */
+/* Copies the graph, to be run beside it but not changed; *copy is NULL or an older copy of a graph
+ * with as many nodes, whose memory is used again. The caller frees it. */
 static copse_status flow_copy(const struct copse_flow *flow, struct copse_flow **copy,
                               struct copse_err *err) {
   size_t n_arcs = 2 * (size_t)copse_flow_links(flow) + 1; /* a copy always has its block */
@@ -159,7 +159,7 @@ static struct arc *twin_of(const struct copse_flow *flow, int node, int i) {
   return &flow->nodes[v->to[i]].arcs[v->arcs[i].twin];
 }
 
-/* Between runs every residual is the capacity. */
+/* Resets every residual to the capacity, as between runs. */
 static void reset_residuals(struct copse_flow *flow) {
   for (int node = 0; flow->lost_track && node < flow->n_nodes; node++) {
     struct node *v = &flow->nodes[node];
@@ -250,7 +250,7 @@ static void forget_levels(struct copse_flow *flow) {
   flow->sink_level += flow->n_nodes + 1;
 }
 
-/* Levels from the sink backwards; stops at the source's level (s < 0: at none). False: no way
+/* Finds levels from the sink backwards; stops at the source's level (s < 0: at none). False: no way
  * is left. */
 static bool find_levels(struct copse_flow *flow, int s, int t) {
   int *level = flow->level, head = 0, tail = 0;
@@ -479,8 +479,8 @@ static void note_links(struct sinks_state *state, struct copse_flow *flow, int u
   for (int i = 0; i < list.n; i++) state->entering[list.nodes[i]] = sign * list.capacities[i];
 }
 
-/* Over the link from u to v, or back, and over one node in between: these ways share no link.
- * `noted` are the links of u, `list` those of v. */
+/* Whether it flows over the link from u to v, or back, and over one node in between: these ways
+ * share no link. `noted` are the links of u, `list` those of v. */
 static bool evidently_flows(const int64_t *noted, struct copse_flow_neighbours list, int u,
                             int64_t amount) {
   for (int i = 0; i < list.n && amount > 0; i++) {
@@ -513,7 +513,7 @@ static copse_status choose_sinks(struct sinks_state *state, struct copse_flow *f
 
 /* ---- asking ------------------------------------------------------------------------------ */
 
-/* Room for all cuts of the answer, and for one that then turns out not to be among them. */
+/* Makes room for all cuts of the answer, and for one that then turns out not to be among them. */
 static copse_status make_room(struct sinks_state *state, struct copse_err *err) {
   const struct copse_sink_question *q = state->question;
   state->most = q->most < state->n_asked ? q->most : state->n_asked;
@@ -536,7 +536,8 @@ static struct copse_sink_cut *insert_cut(struct sinks_state *state, int place) {
   return &state->cuts[at];
 }
 
-/* Once `most` sinks have fallen short, what comes after the last of them does not matter. */
+/* Drops, once `most` sinks have fallen short, what comes after the last of them: it does not
+ * matter. */
 static void drop_rest(struct sinks_state *state) {
   if (state->n_short < state->most) return;
   while (state->n_short > state->most ||
@@ -572,7 +573,8 @@ static void ask_sink(struct worker *worker, int i) {
     worker->at = -1;
 }
 
-/* What worker i does; where fewer threads can be had than workers, the last find nothing left. */
+/* Does the work of worker i; where fewer threads can be had than workers, the last find nothing
+ * left. */
 static copse_status ask_sinks(void *workers, int i, struct copse_err *err) {
   struct worker *worker = (struct worker *)workers + i;
   struct sinks_state *state = worker->state;

@@ -10,11 +10,11 @@
 
 struct copse_flow;
 
-/* The caller frees *out in every case. */
+/* Makes a graph; the caller frees *out in every case. */
 copse_status copse_flow_new(int n_nodes, struct copse_flow **out,
                             struct copse_err *err) COPSE_CHECKED;
 void copse_flow_free(struct copse_flow *flow);
-/* For COPSE_AT_END. */
+/* Frees at the end of a scope (COPSE_AT_END). */
 static inline void copse_flow_free_at(struct copse_flow **flow) { copse_flow_free(*flow); }
 int64_t copse_flow_links(const struct copse_flow *flow); /* pairs of nodes that have one */
 
@@ -36,18 +36,18 @@ struct copse_flow_neighbours copse_flow_entering(struct copse_flow *flow, int no
 /* Drops arcs without capacity, so that later runs don't walk over them. */
 void copse_flow_compact(struct copse_flow *flow);
 
-/* The value of a maximum flow from s to t, cut off at `limit`. Dinic's algorithm (E. A.
- * Dinic, 1970), levels from the sink: O(n^2 m) at worst, a few sweeps in practice. The
- * capacities are not changed. */
+/* Computes the value of a maximum flow from s to t, cut off at `limit`. Dinic's algorithm (E. A.
+ * Dinic, 1970), levels from the sink: O(n^2 m) at worst, a few sweeps in practice. The capacities
+ * are not changed. */
 int64_t copse_flow_max(struct copse_flow *flow, int s, int t, int64_t limit);
 
-/* After a run to t that reached its limit, where the limit is the most that can leave s:
- * makes copse_flow_on_source_side tell the sides of the minimum cut nearest to t. Only until
- * the flow is changed. */
+/* Makes copse_flow_on_source_side tell the sides of the minimum cut nearest to t, after a run to t
+ * that reached its limit, where the limit is the most that can leave s. Only until the flow is
+ * changed. */
 void copse_flow_find_sides(struct copse_flow *flow, int t);
 
-/* After a run that did not reach its limit: whether `node` is on the source's side of
- * the minimum cut that is nearest to the sink. */
+/* Whether `node` is on the source's side of the minimum cut that is nearest to the sink, after a
+ * run that did not reach its limit. */
 bool copse_flow_on_source_side(const struct copse_flow *flow, int node);
 
 /* ==== one flow per sink ======================================================================= */
@@ -57,10 +57,10 @@ bool copse_flow_on_source_side(const struct copse_flow *flow, int node);
  */
 
 /*
- * The graph of a network: links of capacities [n_links] (NULL: the network's) times `scale`, and
- * a source, node n_nodes, joined to each root by its weight times `rate`. *demand is what leaves
- * the source, COPSE_OVERFLOW where that is too much for exact flows. The caller frees *out in every
- * case.
+ * Makes the graph of a network: links of capacities [n_links] (NULL: the network's) times `scale`,
+ * and a source, node n_nodes, joined to each root by its weight times `rate`. *demand is what
+ * leaves the source, COPSE_OVERFLOW where that is too much for exact flows. The caller frees *out
+ * in every case.
  */
 copse_status copse_sinks_graph(const struct copse_network *network, const int64_t *capacities,
                                int64_t scale, int64_t rate, struct copse_flow **out,

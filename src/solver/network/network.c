@@ -168,7 +168,7 @@ struct ends {
   int n; /* neighbours */
 };
 
-/* The other node of a link's end; the node itself where both have become one. */
+/* Returns the other node of a link's end; the node itself where both have become one. */
 static int beyond(struct search *s, int end) {
   const struct copse_net_link *link = &s->network->links[end / 2];
   return root_of(s, end % 2 ? link->src : link->dst);
@@ -197,7 +197,7 @@ static bool joins_seen(struct search *s, int node, int but) {
   return false;
 }
 
-/* The links between a relay and a neighbour, and whether they have room for all others. */
+/* Finds the links between a relay and a neighbour, and whether they have room for all others. */
 static bool has_room(struct search *s, int relay, int neighbour, const struct ends *ends, int *to,
                      int *back) {
   __int128 room = 0, room_back = 0;
@@ -231,8 +231,8 @@ static copse_status merge(struct search *s, int relay, int neighbour, const stru
   return COPSE_OK;
 }
 
-/* Into the neighbour that has most neighbours, rather a switch than a terminal. None of several
- * that have: by which of them symmetries would be lost. */
+/* Merges a relay into the neighbour that has most neighbours, rather a switch than a terminal. None
+ * of several that have: by which of them symmetries would be lost. */
 static copse_status try_relay(struct search *s, int relay, int most, bool *done) {
   int best = -1, best_to = -1, best_back = -1, to, back;
   struct ends ends = look_at(s, relay);
@@ -265,7 +265,7 @@ static void list_ends(struct search *s) {
   }
 }
 
-/* First those with two neighbours, then any: what is alike is treated alike. */
+/* Merges first those with two neighbours, then any: what is alike is treated alike. */
 static copse_status merge_all(struct search *s) {
   for (int v = 0; v < s->network->n_nodes; v++) s->neighbours[v] = look_at(s, v).n;
   for (int pass = 0; pass < 2; pass++)
@@ -281,7 +281,7 @@ static copse_status merge_all(struct search *s) {
   return COPSE_OK;
 }
 
-/* What is left, in the old order. */
+/* Numbers what is left, in the old order. */
 static copse_status number(struct search *s) {
   const struct copse_network *from = s->network;
   struct copse_network *to = &s->out->network;
@@ -328,7 +328,8 @@ void copse_contraction_free(struct copse_contraction *contraction) {
 
 /* ---- back ---------------------------------------------------------------------------------- */
 
-/* The last merge first: what it puts on its links may be what an earlier one's links bring in. */
+/* Undoes the last merge first: what it puts on its links may be what an earlier one's links bring
+ * in. */
 void copse_contraction_lift(const struct copse_contraction *contraction, const int64_t *from,
                             int64_t *to, int n_links) {
   for (int e = 0; e < n_links; e++)

@@ -46,24 +46,25 @@ struct copse_network_symmetry {
   const struct copse_permutation *generators; /* [n], orders >= 2 */
 };
 
-/* The image of each link; COPSE_INTERNAL if the rotation maps one to no link of equal capacity.
- * COPSE_NOMEM; the arena owns *image. */
+/* Finds the image of each link; COPSE_INTERNAL if the rotation maps one to no link of equal
+ * capacity. COPSE_NOMEM; the arena owns *image. */
 copse_status copse_links_image(const struct copse_network *network,
                                const struct copse_permutation *rotation, struct copse_arena *arena,
                                int **image, struct copse_err *err) COPSE_CHECKED;
-/* Orbits under the products of n generators: first[e] [n_links] is the first link that they take e
- * to. The arena owns *first. COPSE_NOMEM, COPSE_INTERNAL as above. */
+/* Finds orbits under the products of n generators: first[e] [n_links] is the first link that they
+ * take e to. The arena owns *first. COPSE_NOMEM, COPSE_INTERNAL as above. */
 copse_status copse_links_orbits(const struct copse_network *network,
                                 const struct copse_permutation *generators, int n,
                                 struct copse_arena *arena, int **first,
                                 struct copse_err *err) COPSE_CHECKED;
-/* The same of nodes, [n_nodes]. */
+/* Finds the same of nodes, [n_nodes]. */
 copse_status copse_nodes_orbits(const struct copse_network *network,
                                 const struct copse_permutation *generators, int n,
                                 struct copse_arena *arena, int **first,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/* Links by their source, or by where they lead to. COPSE_NOMEM; the arena owns the arrays. */
+/* Lists links by their source (copse_links_by_destination: by where they lead to). COPSE_NOMEM; the
+ * arena owns the arrays. */
 copse_status copse_links_by_source(const struct copse_network *network, struct copse_arena *arena,
                                    struct copse_adjacency *out,
                                    struct copse_err *err) COPSE_CHECKED;
@@ -74,7 +75,7 @@ copse_status copse_links_by_destination(const struct copse_network *network,
 /* Whether all roots have the same share. */
 bool copse_network_equal_weights(const struct copse_network *network);
 
-/* *flags [n_nodes]: which nodes are terminals. COPSE_NOMEM; the arena owns them. */
+/* Finds which nodes are terminals: *flags [n_nodes]. COPSE_NOMEM; the arena owns them. */
 copse_status copse_network_terminals(const struct copse_network *network, struct copse_arena *arena,
                                      bool **flags, struct copse_err *err) COPSE_CHECKED;
 
@@ -112,7 +113,7 @@ static inline void copse_progress_tell_part(void *ctx, const char *text) {
   const struct copse_progress_parts *p = (const struct copse_progress_parts *)ctx;
   p->all->tried(p->all->ctx, text);
 }
-/* What a part reports to, as "NAME OF". */
+/* Returns what a part reports to, as "NAME OF". */
 static inline struct copse_progress copse_progress_begin_parts(struct copse_progress_parts *parts,
                                                                const struct copse_progress *all,
                                                                const char *name, const char *of,
@@ -139,21 +140,21 @@ struct copse_shortest {
   int n_order;
 };
 
-/* The arena owns the arrays. COPSE_NOMEM. */
+/* Takes the arrays from the arena, which owns them. COPSE_NOMEM. */
 copse_status copse_shortest_prepare(const struct copse_network *network, struct copse_arena *arena,
                                     struct copse_shortest *out,
                                     struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Dijkstra from `source` with lengths [n_links], 0..COPSE_LENGTH_MAX. blocked (may be NULL,
- * [n_nodes]): nodes that can be reached and not passed. Ties go to fewer hops, then to the
- * link that comes first, so the tree is deterministic.
- * Complexity: (links + nodes) log nodes.
+ * Runs Dijkstra's algorithm from `source` with lengths [n_links], 0..COPSE_LENGTH_MAX. blocked
+ * (may be NULL, [n_nodes]): nodes that can be reached and not passed. Ties go to fewer hops, then
+ * to the link that comes first, so the tree is deterministic. Complexity: (links + nodes) log
+ * nodes.
  */
 void copse_shortest_run(struct copse_shortest *shortest, int source, const int64_t *lengths,
                         const bool *blocked);
 
-/* Of the last run: the length of the way to a node, -1 where there is none. */
+/* Returns, of the last run, the length of the way to a node, -1 where there is none. */
 int64_t copse_shortest_length(const struct copse_shortest *shortest, int node);
 
 /* A network without the relays that never bind, and the way back: smaller programmes. */
@@ -191,11 +192,12 @@ copse_status copse_contract(const struct copse_network *network, const bool *fix
                             struct copse_err *err) COPSE_CHECKED;
 void copse_contraction_free(struct copse_contraction *contraction);
 
-/* Amounts on the links left, `from`, on all links, `to` [n_links of the whole]. */
+/* Converts amounts on the links left, `from`, to those on all links, `to` [n_links of the
+ * whole]. */
 void copse_contraction_lift(const struct copse_contraction *contraction, const int64_t *from,
                             int64_t *to, int n_links);
 
-/* What a permutation of all nodes is to those left, `to` [n_nodes left]; false where it takes nodes
- * that are one to such as are not. */
+/* Converts a permutation of all nodes to one of those left, `to` [n_nodes left]; false where it
+ * takes nodes that are one to such as are not. */
 bool copse_contraction_map(const struct copse_contraction *contraction, const int *from, int *to,
                            int n_nodes);

@@ -76,7 +76,8 @@ static int64_t reduced(const struct copse_quickest *q, int arc) {
 
 /* ---- shortest ways -------------------------------------------------------------------- */
 
-/* Dijkstra's algorithm from what has been offered, until nothing nearer than the sinks is left. */
+/* Runs Dijkstra's algorithm from what has been offered, until nothing nearer than the sinks is
+ * left. */
 static int64_t settle(struct copse_quickest *q, bool until_sinks) {
   int64_t sinks = INT64_MAX;
   struct copse_nearest *nearest = &q->nearest;
@@ -119,7 +120,7 @@ static bool ends_at(const struct copse_quickest *q, int node) {
   return q->due[node] >= 0 && q->potential[node] + q->due[node] == q->length;
 }
 
-/* Levels from the sources; whether a sink has one. */
+/* Finds levels from the sources; whether a sink has one. */
 static bool find_levels(struct copse_quickest *q) {
   bool found = false;
   copse_queue_reset(&q->queue);
@@ -153,7 +154,7 @@ static int next_arc(struct copse_quickest *q, int node) {
   return -1;
 }
 
-/* One path from a source, as much as fits; 0: there is none any more. */
+/* Augments along one path from a source, as much as fits; 0: there is none any more. */
 static int64_t augment(struct copse_quickest *q, int source) {
   int n = 0, at = source;
   while (!ends_at(q, at)) {
@@ -178,7 +179,7 @@ static int64_t augment(struct copse_quickest *q, int source) {
   return amount;
 }
 
-/* All that fits along paths of the length at hand. */
+/* Sends all that fits along paths of the length at hand. */
 static copse_status saturate(struct copse_quickest *q, int64_t *flow, struct copse_err *err) {
   while (find_levels(q))
     for (int v = 0; v < q->n_nodes; v++)
@@ -245,7 +246,7 @@ static copse_status get_time(const struct span *span, struct copse_q *out, struc
   return COPSE_OK;
 }
 
-/* Of the last run's static flow: what leaves a node less what enters it. */
+/* Returns, of the last run's static flow, what leaves a node less what enters it. */
 static int64_t quickest_surplus(const struct copse_quickest *q, int node) {
   int64_t surplus = 0;
   for (int i = q->leaving.first[node]; i < q->leaving.first[node + 1]; i++) {

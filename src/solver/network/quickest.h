@@ -23,20 +23,20 @@ struct copse_quickest_end {
 
 struct copse_quickest;
 
-/* The links are borrowed. COPSE_NOMEM. The caller frees *out in every case. */
+/* Prepares the search. The links are borrowed. COPSE_NOMEM. The caller frees *out in every case. */
 copse_status copse_quickest_new(int n_nodes, const struct copse_quickest_link *links, int n_links,
                                 struct copse_quickest **out, struct copse_err *err) COPSE_CHECKED;
 void copse_quickest_free(struct copse_quickest *quickest);
 
 /*
- * The least time in which `amount` (of capacity times delay, > 0) can come from the sources to the
- * sinks, whichever gives and takes how much. No node may be both.
+ * Finds the least time in which `amount` (of capacity times delay, > 0) can come from the sources
+ * to the sinks, whichever gives and takes how much. No node may be both.
  *
  * L. Ford, D. Fulkerson, "Constructing maximal dynamic flows from static flows", Operations
- * Research 6 (1958): within time T the most is what a static flow of value F and cost C (delays) of
- * least T F - C sends by repeating its paths, the largest of T F - C. As a function of T that is
- * convex and piecewise linear, with a breakpoint at each length of a shortest augmenting path; they
- * are followed upwards until the amount is reached (Burkard, Dlaska, Klinz 1993).
+ * Research 6 (1958): within time T the most is what a static flow of value F and cost C (delays)
+ * of least T F - C sends by repeating its paths, the largest of T F - C. As a function of T that
+ * is convex and piecewise linear, with a breakpoint at each length of a shortest augmenting path;
+ * they are followed upwards until the amount is reached (Burkard, Dlaska, Klinz 1993).
  *
  * times (may be NULL, [n_nodes]): the proof, by duality. Every node's is from 0 to *time, a
  * source's at most its delay, a sink's at least *time - delay, and the sum of capacity * max(0,

@@ -100,8 +100,8 @@ static void flip_path(struct copse_online *o, int root, int col) {
   }
 }
 
-/* Breadth first from an unmatched row. Pairs with bytes come before idle ones, and the search
- * for a column starts at row + turn, so that an even matrix comes apart in rotations. */
+/* Augments breadth first from an unmatched row. Pairs with bytes come before idle ones, and the
+ * search for a column starts at row + turn, so that an even matrix comes apart in rotations. */
 static bool augment(struct copse_online *o, int root, int turn) {
   int words = o->words, n = 0;
   memset(o->unseen, 0xff, (size_t)words * sizeof *o->unseen);
@@ -131,7 +131,7 @@ static bool augment(struct copse_online *o, int root, int turn) {
   return false;
 }
 
-/* Free columns first, then paths. */
+/* Completes the matching: free columns first, then paths. */
 static bool complete_matching(struct copse_online *o) {
   int turn = (o->n_stages + 1) % o->h;
   for (int a = 0; a < o->h; a++) {
@@ -284,8 +284,8 @@ static int64_t messages_ns(const struct copse_online *o) {
 
 /* ---- EVEN ---- */
 
-/* The first step may wait for BALANCE, the last one's SCATTER comes after all: at worst from one
- * rank to all others of the host, and to one. */
+/* Predicts EVEN. The first step may wait for BALANCE, the last one's SCATTER comes after all: at
+ * worst from one rank to all others of the host, and to one. */
 static int64_t predict_even(const struct copse_online *o) {
   int64_t bytes = (o->needed - 1) / o->g + 1;
   return nic_ns(o, bytes) + between_ns(o) + messages_ns(o) +
@@ -296,7 +296,7 @@ static int64_t predict_even(const struct copse_online *o) {
 
 enum { WAYS = COPSE_ONLINE_STRAIGHT + 1 };
 
-/* Bytes into each host by the sender's index. */
+/* Sums bytes into each host by the sender's index. */
 static void sum_lanes(struct copse_online *o) {
   size_t h = (size_t)o->h, g = (size_t)o->g;
   memset(o->by_lane, 0, (size_t)o->n * sizeof *o->by_lane);
@@ -315,7 +315,7 @@ static void raise(int64_t most[WAYS], int64_t by_sender, int64_t by_receiver, in
   for (int k = 0; k < WAYS; k++) most[k] = copse_larger(most[k], all[k]);
 }
 
-/* The most that a NIC sends, by each way. */
+/* Finds the most that a NIC sends, by each way. */
 static void most_out(const struct copse_online *o, int64_t most[WAYS]) {
   for (int r = 0; r < o->n; r++) {
     int64_t own = o->out[r] - o->to_host[(size_t)r * (size_t)o->h + (size_t)(r / o->g)];
@@ -323,7 +323,7 @@ static void most_out(const struct copse_online *o, int64_t most[WAYS]) {
   }
 }
 
-/* The same for what it receives. */
+/* Finds the same for what it receives. */
 static void most_in(const struct copse_online *o, int64_t most[WAYS]) {
   for (int r = 0; r < o->n; r++) {
     int64_t lane = o->by_lane[(size_t)(r % o->g) * (size_t)o->h + (size_t)(r / o->g)];
@@ -351,9 +351,9 @@ static int64_t busiest(struct copse_online *o, int first, int end) {
   return most;
 }
 
-/* A host that sends less than others in one step and more in the next waits for them in part: of
- * how much the longest sums of hosts in each of so many groups of rotations exceed the longest sum
- * of all, for a NIC. */
+/* Returns, of how much the longest sums of hosts in each of so many groups of rotations exceed the
+ * longest sum of all, for a NIC: a host that sends less than others in one step and more in the
+ * next waits for them in part. */
 static int64_t unevenness(struct copse_online *o, int groups) {
   __int128 sum = 0; /* of many groups: up to hosts times what fits */
   int end = 1;
@@ -437,7 +437,7 @@ static struct direct best_direct(const struct copse_online *o, const int64_t mos
   return best;
 }
 
-/* What senders have rules it out mostly, and is known. */
+/* Tries it directly; what senders have rules it out mostly, and is known. */
 static struct direct try_direct(struct copse_online *o, int64_t limit) {
   int64_t most[WAYS] = {0};
   most_out(o, most);

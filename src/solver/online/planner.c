@@ -59,7 +59,7 @@ struct crossing {
 
 static double largest(double a, double b) { return a > b ? a : b; }
 
-/* Bytes of a rank to its like in all other hosts, or from them. */
+/* Sums the bytes of a rank to its like in all other hosts, or from them. */
 static int64_t straight(const struct copse_online *o, int rank, bool out) {
   size_t n = (size_t)o->n, r = (size_t)rank;
   int64_t sum = -o->bytes[r * n + r];
@@ -84,9 +84,10 @@ static struct crossing cross(const struct copse_online *o, int host, bool out) {
 }
 
 /*
- * For a hop inside the host after the first bytes leave (before the last arrive), a NIC has only
- * what is its own rank's. On rails, what changes its index takes a hop inside before or after: with
- * f ns for the NIC beside these, it carries f by each of both ways, which overlap but for that hop.
+ * Bounds what crosses between hosts. For a hop inside the host after the first bytes leave (before
+ * the last arrive), a NIC has only what is its own rank's. On rails, what changes its index takes
+ * a hop inside before or after: with f ns for the NIC beside these, it carries f by each of both
+ * ways, which overlap but for that hop.
  */
 static double crossing_ns(const struct copse_online *o, const struct crossing *c) {
   const struct copse_online_model *m = &o->model;
@@ -101,7 +102,8 @@ static double crossing_ns(const struct copse_online *o, const struct crossing *c
   return largest(ns, way + hop + largest(t / 2, t - hop));
 }
 
-/* On rails all bytes that change their index cross a switch inside some host. */
+/* Raises the bound on rails by all bytes that change their index: they cross a switch inside some
+ * host. */
 static void raise_by_turns(const struct copse_online *o, struct copse_online_bound *bound) {
   const struct copse_online_model *m = &o->model;
   int64_t width = copse_smaller(m->intra_out, m->intra_in), all;
@@ -210,7 +212,7 @@ static copse_status allocate(struct copse_online *o, struct copse_err *err) {
   return COPSE_ARRAY(&o->arena, 5 * (stages + steps + 2 * h), o->counts, err);
 }
 
-/* All before a plan, and after one that failed. */
+/* Forgets all before a plan, and after one that failed. */
 static void forget_plan(struct copse_online *o) {
   o->bytes = NULL;
   o->local = o->needed = o->left = o->nic_bytes = o->predicted_ns = 0;
@@ -255,8 +257,8 @@ static void add_to(int64_t *sums, const pair_of_counts add[4]) {
   for (int k = 0; k < 4; k++) to[k] += add[k];
 }
 
-/* Adds a block of eight to `columns`, its bits to *seen; returns the sum, to be added up in itself.
- */
+/* Adds a block of eight to `columns`, its bits to *seen; returns the sum, to be added up in
+ * itself. */
 static inline pair_of_counts add_block(const int64_t *block, pair_of_counts columns[4],
                                        pair_of_counts *seen) {
   const pair_of_counts *p = (const pair_of_counts *)block;
@@ -340,7 +342,8 @@ copse_status copse_online_check_count(int64_t bytes, int64_t most, int src, int 
   return COPSE_OK;
 }
 
-/* `seen` has the bits of all counts: only if it is too large need single ones be looked at. */
+/* Checks the counts; `seen` has the bits of all: only if it is too large need single ones be looked
+ * at. */
 static copse_status check_counts(const struct copse_online *o, uint64_t seen,
                                  struct copse_err *err) {
   int64_t most = ((int64_t)1 << 62) / ((int64_t)o->n * o->g);

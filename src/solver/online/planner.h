@@ -139,7 +139,7 @@ struct copse_online_bound {
 };
 void copse_online_bound(const struct copse_online *online, struct copse_online_bound *bound);
 
-/* For planners of any kind. Takes a cut into a bound, which starts with bandwidth 1, where it is
+/* Takes, for planners of any kind, a cut into a bound, which starts with bandwidth 1, where it is
  * worse than what the bound has. */
 void copse_online_raise_bound(struct copse_online_bound *bound, enum copse_online_limit limit,
                               int index, int64_t bytes, int64_t bandwidth);
@@ -150,20 +150,21 @@ copse_status copse_online_check_count(int64_t bytes, int64_t most, int src, int 
 
 enum copse_online_form { COPSE_ONLINE_EVEN, COPSE_ONLINE_DIRECT };
 enum copse_online_form copse_online_form_of(const struct copse_online *online);
-/* What the form was chosen by: the NICs and the latency of hops alone. */
+/* Returns what the form was chosen by: the NICs and the latency of hops alone. */
 int64_t copse_online_predicted_ns(const struct copse_online *online);
 
-/* The largest row or column sum of bytes between hosts; and bytes of the busiest NIC, one way (of
- * EVEN up to a byte per pair of hosts). */
+/* Returns the largest row or column sum of bytes between hosts; and bytes of the busiest NIC, one
+ * way (of EVEN up to a byte per pair of hosts). */
 void copse_online_inter(const struct copse_online *online, int64_t *bound_bytes,
                         int64_t *nic_bytes);
 
-/* Stages in order; dst[h] is where host h sends, or -1; `bytes` is the longest pair's. */
+/* Counts stages, which are in order (copse_online_stage has one); dst[h] is where host h sends, or
+ * -1; `bytes` is the longest pair's. */
 int copse_online_stages(const struct copse_online *online);
 void copse_online_stage(const struct copse_online *online, int stage, int64_t *bytes,
                         const int16_t **dst);
-/* Steps of the whole plan: at least 1. From *combined_first on (may be NULL) a host may send to,
- * and receive from, several in one step. */
+/* Counts the steps of the whole plan: at least 1. From *combined_first on (may be NULL) a host may
+ * send to, and receive from, several in one step. */
 int copse_online_steps(const struct copse_online *online, int *combined_first);
 
 /*
@@ -205,11 +206,11 @@ struct copse_online_transfer {
 enum copse_online_which { COPSE_ONLINE_SENDS = 1, COPSE_ONLINE_RECEIVES = 2 };
 
 /*
- * The hops that `rank` sends (from == rank), receives, or both, by step and within a step by
- * kind. A hop may start when the hop before it of the same piece has arrived; hops of one kind
- * go in this order, kinds do not wait for each other. Writes at most `capacity`; *n gets how
- * many there are (out may be NULL with capacity 0). Complexity: O(hosts * ranks_per_host^2)
- * and the hops.
+ * Lists the hops that `rank` sends (from == rank), receives, or both, by step and within a step by
+ * kind. A hop may start when the hop before it of the same piece has arrived; hops of one kind go
+ * in this order, kinds do not wait for each other. Writes at most `capacity`; *n gets how many
+ * there are (out may be NULL with capacity 0). Complexity: O(hosts * ranks_per_host^2) and the
+ * hops.
  */
 copse_status copse_online_transfers(struct copse_online *online, int rank, int which,
                                     struct copse_online_transfer *out, int64_t capacity, int64_t *n,

@@ -9,7 +9,7 @@
 #include "solver/online/internal.h"
 #include "solver/policy.h"
 
-/* value * k / n for 0 <= k <= n without overflow. */
+/* Returns value * k / n for 0 <= k <= n without overflow. */
 static int64_t online_part(int64_t value, int64_t k, int64_t n) {
   return value / n * k + value % n * k / n;
 }
@@ -78,7 +78,7 @@ static int combined_step(const struct copse_online *o, int rotation, int n, int 
   return o->combined_first + (int)((k * h + (int64_t)rotation * n % h) * steps / (n * h));
 }
 
-/* Slices of what the combined steps carry of a pair: none that is small. */
+/* Returns the slices of what the combined steps carry of a pair: none that is small. */
 static int slices(const struct copse_online *o, int64_t bytes) {
   int64_t steps = o->n_steps - o->combined_first;
   int64_t n = bytes / (o->options.min_message * o->g / COPSE_ONLINE_SLICES + 1) + 1;
@@ -163,7 +163,7 @@ static int turn_of(const struct pair *p, int i) {
   return i + p->shift < p->o->g ? i + p->shift : i + p->shift - p->o->g;
 }
 
-/* (total + turn) / G */
+/* Returns (total + turn) / G. */
 static int64_t quota(const struct pair *p, int i) {
   return p->share + (p->odd + turn_of(p, i) >= p->o->g);
 }
@@ -206,7 +206,7 @@ static void put_given(struct pair *p, struct lane *l, int64_t need) {
   }
 }
 
-/* Lane i's own bytes but those for index i; returns how many of the latter were given away. */
+/* Puts lane i's own bytes but those for index i; returns how many of the latter were given away. */
 static int64_t put_own(const struct pair *p, struct lane *l, int i, int64_t surplus) {
   int g = p->o->g;
   for (int k = 0; k < g - 1; k++) {
@@ -227,7 +227,7 @@ struct wanted {
   void *ctx;
 };
 
-/* Lane i with all that it carries. */
+/* Walks lane i with all that it carries. */
 static void walk_even_lane(struct pair *pair, struct lane *l, int i) {
   int64_t surplus = has(pair, i) - quota(pair, i);
   int64_t gone = put_own(pair, l, i, surplus > 0 ? surplus : 0);
@@ -235,7 +235,7 @@ static void walk_even_lane(struct pair *pair, struct lane *l, int i) {
   put_run(l, pair->a * pair->o->g + i, pair->b * pair->o->g + i, gone, message(pair, i, i) - gone);
 }
 
-/* The visits of a's or b's pairs are in place. */
+/* Walks, with the visits of a's or b's pairs in place. */
 static void walk_even(struct pair *pair, const struct wanted *want) {
   const struct copse_online *o = pair->o;
   struct lane l = {.o = o, .sink = want->sink, .ctx = want->ctx};
@@ -288,7 +288,7 @@ static void put_direct(const struct pair *pair, int i, int j, bool late,
   want->sink(want->ctx, &p);
 }
 
-/* A lane's early part is of its own rank; its late part is for its own index. */
+/* Walks directly: a lane's early part is of its own rank; its late part is for its own index. */
 static void walk_direct(const struct pair *pair, const struct wanted *want) {
   int g = pair->o->g, own = want->lane;
   for (int x = 0; x < g; x++) {
@@ -311,8 +311,8 @@ static void walk_pair(struct copse_online *o, int a, int b, const struct wanted 
 
 /* ---- within a host ---- */
 
-/* A message within a host is spread over the steps, in parts not too small, each pair starting
- * elsewhere. */
+/* Walks a message within a host, which is spread over the steps, in parts not too small, each pair
+ * starting elsewhere. */
 static void walk_local_message(const struct copse_online *o, int a, int i, int j,
                                copse_online_sink *sink, void *ctx) {
   struct copse_online_piece p = {
@@ -380,13 +380,15 @@ static void pick_leaving(void *ctx, const struct copse_online_piece *p) {
   pick(ctx, COPSE_ONLINE_INTER, p->via_src, p->via_dst, p);
 }
 
-/* INTER of this host's own pairs was picked on leaving: it can't enter the same host. */
+/* Picks what enters. INTER of this host's own pairs was picked on leaving: it can't enter the same
+ * host. */
 static void pick_entering(void *ctx, const struct copse_online_piece *p) {
   pick(ctx, COPSE_ONLINE_INTER, p->via_src, p->via_dst, p);
   if (p->final != p->via_dst) pick(ctx, COPSE_ONLINE_SCATTER, p->via_dst, p->final, p);
 }
 
-/* What a rank sends is on its own lane but for what it gives away; it receives from all. */
+/* Picks all. What a rank sends is on its own lane but for what it gives away; it receives from
+ * all. */
 static void pick_all(struct picker *c) {
   struct copse_online *o = c->o;
   int host = c->rank / o->g, own = c->rank % o->g;

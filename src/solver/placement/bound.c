@@ -37,7 +37,7 @@ struct implied {
   int64_t *least_in, *least_out; /* [n_experts] tokens, given the expert is in the group */
 };
 
-/* least[e]: the smallest sum of `n` loads that has expert e's among them; returns the
+/* Computes least[e]: the smallest sum of `n` loads that has expert e's among them; returns the
  * smallest sum of `free` loads. */
 static int64_t least_sums(struct implied *w, size_t n, size_t free_n, int64_t *least) {
   size_t n_e = w->m->n_experts;
@@ -88,8 +88,8 @@ static void imply(struct implied *w, size_t g, size_t s) {
   }
 }
 
-/* Lower bounds of the time of a step's all-to-all given where one expert is:
- * implied[((e * n_ranks + r) * n_kinds + kind) * n_steps + s]. The model's arena owns it. */
+/* Finds lower bounds of the time of a step's all-to-all given where one expert is: implied[((e *
+ * n_ranks + r) * n_kinds + kind) * n_steps + s]. The model's arena owns it. */
 static copse_status find_implied(struct copse_place_model *m, int64_t **implied,
                                  struct copse_err *err) {
   struct implied w = {.m = m};
@@ -137,7 +137,8 @@ static copse_status assign_new(const struct copse_place_problem *p, struct copse
   return COPSE_ARRAY(arena, ranks * (size_t)a->capacity, a->held, err);
 }
 
-/* Reduced cost of putting an expert on a rank; prices are <= 0 and make full ranks dear. */
+/* Returns the reduced cost of putting an expert on a rank; prices are <= 0 and make full ranks
+ * dear. */
 static double reduced(const struct assign *a, const double *cost, int e, int r) {
   return cost[(size_t)e * (size_t)a->n_ranks + (size_t)r] - a->prices[r];
 }
@@ -192,7 +193,7 @@ static void add_expert(struct assign *a, const double *cost, int expert) {
   shift(a, r, expert);
 }
 
-/* cost [n_experts * n_ranks] */
+/* Assigns all experts by cost [n_experts * n_ranks]. */
 static void assign_run(struct assign *a, const double *cost) {
   memset(a->n_held, 0, (size_t)a->n_ranks * sizeof *a->n_held);
   for (int r = 0; r < a->n_ranks; r++) a->prices[r] = 0;
@@ -258,7 +259,7 @@ static void price_experts(struct ascent *a) {
     }
 }
 
-/* Costs from weights, then the cheapest assignment: the bound that these weights give. */
+/* Computes costs from weights, then the cheapest assignment: the bound that these weights give. */
 static void ask_oracle(struct ascent *a) {
   const struct copse_place_model *m = a->m;
   double value = 0;
@@ -271,8 +272,8 @@ static void ask_oracle(struct ascent *a) {
   a->value = value * m->multiplicity;
 }
 
-/* Computes the rows' values at the oracle's placement; takes the placement if it is a better one.
- */
+/* Computes the rows' values at the oracle's placement; takes the placement if it is a better
+ * one. */
 static void look_at_placement(struct ascent *a, struct copse_placement *best) {
   const struct copse_place_model *m = a->m;
   const int *rank_of = a->assign.rank_of;
@@ -308,7 +309,8 @@ static void normalise(struct ascent *a, size_t cell) {
   for (size_t i = 0; i < a->n_rows; i++) weights[i] /= sum;
 }
 
-/* One step up, or, after a while without success, back to the best with smaller steps. */
+/* Takes one step up, or, after a while without success, goes back to the best with smaller
+ * steps. */
 static void ascend(struct ascent *a) {
   size_t all = a->n_cells * a->n_rows;
   if (a->value > a->best_value) {
@@ -359,7 +361,7 @@ static int64_t whole_weight(double w) {
   return (int64_t)(w * (1 - 1e-9) * (1 << COPSE_PLACE_WEIGHT_BITS));
 }
 
-/* The integer cost of expert e on the ranks that are in group g, added to cost[r]. */
+/* Adds the integer cost of expert e on the ranks that are in group g to cost[r]. */
 static void certify_group(const struct ascent *a, size_t g, size_t e, __int128 *cost) {
   const struct copse_place_model *m = a->m;
   __int128 part = 0;
@@ -375,7 +377,7 @@ static void certify_group(const struct ascent *a, size_t g, size_t e, __int128 *
   for (int i = 0; i < m->p->groups[g].n_members; i++) cost[m->p->groups[g].members[i]] += part;
 }
 
-/* min over ranks of cost - price: at least what the expert costs in any assignment. */
+/* Returns min over ranks of cost - price: at least what the expert costs in any assignment. */
 static __int128 certify_expert(const struct ascent *a, size_t e, const __int128 *prices,
                                __int128 *cost) {
   const struct copse_place_model *m = a->m;
@@ -426,7 +428,7 @@ static copse_status certify(struct ascent *a, int64_t *bound, struct copse_arena
   return COPSE_OK;
 }
 
-/* The relaxation's bound. */
+/* Finds the relaxation's bound. */
 static copse_status bound_relaxation(const struct copse_place_model *m, const int64_t *implied,
                                      struct copse_placement *best, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -486,7 +488,8 @@ static void add_assignment(struct ilp *i) {
   }
 }
 
-/* t - in_cost * sum x (tokens - sent) >= 0, and t + out_cost * sum x sent >= out_cost * sum. */
+/* Adds t - in_cost * sum x (tokens - sent) >= 0, and t + out_cost * sum x sent >= out_cost *
+ * sum. */
 static void add_group_rows(struct ilp *i, size_t g, int kind, size_t s) {
   const struct copse_place_model *m = i->m;
   double in = (double)copse_place_in_cost(m, g, kind) / i->unit;
@@ -564,7 +567,7 @@ static copse_status take(struct ilp *i, struct copse_placement *best, struct cop
   return COPSE_OK;
 }
 
-/* A GLPK that gives up leaves things as they are. */
+/* Runs branch and cut; a GLPK that gives up leaves things as they are. */
 static copse_status run_ilp(struct ilp *i, struct copse_placement *best, struct copse_err *err) {
   struct copse_integer_result result;
   copse_integer_solve(i->lp, i->solution, COPSE_PLACE_ILP_WORK, look, i, &result);

@@ -22,8 +22,8 @@ struct copse_place_model {
   struct copse_arena arena;
 };
 
-/* Costs of what leaves (in dispatch) and enters a group, in the all-to-all of a kind: in a
- * combine what came in goes out. */
+/* Returns the cost of what leaves (in dispatch) a group, in the all-to-all of a kind
+ * (copse_place_in_cost: of what enters): in a combine what came in goes out. */
 static inline int64_t copse_place_out_cost(const struct copse_place_model *m, size_t g, int kind) {
   const struct copse_place_group *group = &m->p->groups[g];
   return kind == 0 ? group->out_cost : group->in_cost;
@@ -40,8 +40,8 @@ static inline const int64_t *copse_place_tokens(const struct copse_place_model *
   return m->tokens + e * m->n_steps;
 }
 
-/* Of a placement: tokens entering and leaving each group, [g][s], and the sum of step times;
- * step_times, if not NULL, gets [kind][s]. */
+/* Computes, of a placement, tokens entering and leaving each group, [g][s], and the sum of step
+ * times; step_times, if not NULL, gets [kind][s]. */
 void copse_place_loads(const struct copse_place_model *model, const int *rank_of, int64_t *in,
                        int64_t *out, int64_t *step_times, int64_t *time);
 
@@ -58,7 +58,7 @@ struct copse_place_load {
   int64_t tokens;
   int expert;
 };
-/* For qsort: fewest tokens first, equal ones by number. */
+/* Compares for qsort: fewest tokens first, equal ones by number. */
 int copse_place_by_load(const void *a, const void *b);
 
 /* Bounds of the time: the relaxation's, then those of branch and cut, if the problem is small

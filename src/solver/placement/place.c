@@ -35,7 +35,8 @@ static copse_status check_sizes(const struct copse_place_problem *p, struct cops
   return COPSE_OK;
 }
 
-/* No group moves more than all tokens of a step, so this bounds every time. */
+/* Checks that sums fit: no group moves more than all tokens of a step, so this bounds every
+ * time. */
 static copse_status check_sums(const struct copse_place_problem *p, struct copse_err *err) {
   int64_t most = 1, all = 0, time;
   size_t n = (size_t)p->n_steps * (size_t)p->n_ranks * (size_t)p->n_experts;
@@ -182,7 +183,7 @@ copse_status copse_place_time(const struct copse_place_problem *problem, const i
   return COPSE_OK;
 }
 
-/* Expert e on rank e / ceil(n_experts / n_ranks), what frameworks do without being asked. */
+/* Places expert e on rank e / ceil(n_experts / n_ranks), what frameworks do without being asked. */
 static void place_default(const struct copse_place_problem *p, int *rank_of) {
   int each = (int)(((int64_t)p->n_experts + p->n_ranks - 1) / p->n_ranks);
   for (int e = 0; e < p->n_experts; e++) rank_of[e] = e / each;
@@ -227,7 +228,7 @@ static int *top_of(const struct search *s, int kind, size_t step) {
 
 /* ---- keeping the state --------------------------------------------------------------------- */
 
-/* The n_top most loaded groups by insertion; equal ones by number. */
+/* Finds the n_top most loaded groups by insertion; equal ones by number. */
 static void rank_groups(struct search *s, int kind, size_t step) {
   const int64_t *value = row_of(s, kind, step);
   int *top = top_of(s, kind, step), n = 0;
@@ -369,9 +370,9 @@ static void save(const struct search *s, int *rank_of) {
 
 /* ---- the two searches ---------------------------------------------------------------------- */
 
-/* Late acceptance: an exchange is taken if the time is not above the one COPSE_PLACE_HISTORY steps
- * ago. Most exchanges change no step's worst group, so many go sideways; that is how plateaus are
- * crossed. */
+/* Searches by late acceptance: an exchange is taken if the time is not above the one
+ * COPSE_PLACE_HISTORY steps ago. Most exchanges change no step's worst group, so many go sideways;
+ * that is how plateaus are crossed. */
 static copse_status anneal(struct search *s, int *rank_of, int64_t *best, struct copse_err *err) {
   int64_t *history = NULL;
   COPSE_DO(COPSE_ARRAY(s->scratch, COPSE_PLACE_HISTORY, history, err));
@@ -509,7 +510,7 @@ static copse_status place_greedily(const struct copse_place_model *m, int *rank_
 
 /* ---- all together -------------------------------------------------------------------------- */
 
-/* Greedy and default, each improved; the better one. */
+/* Finds a placement: greedy and default, each improved; the better one. */
 static copse_status find(struct copse_place_model *m, struct copse_placement *out,
                          struct copse_err *err) {
   int *other = NULL;

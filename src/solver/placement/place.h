@@ -22,7 +22,7 @@
 #include "base/graph.h"
 #include "solver/network/network.h"
 
-/* splitmix64: the same on every machine. */
+/* Draws a number by splitmix64: the same on every machine. */
 static inline uint64_t copse_place_random(uint64_t *state) {
   return copse_scatter(*state += 0x9e3779b97f4a7c15u);
 }
@@ -65,8 +65,8 @@ struct copse_placement {
   int64_t nodes;       /* of branch and cut; 0: not used */
 };
 
-/* The time of a placement that keeps to the capacity (COPSE_INVALID otherwise). COPSE_OVERFLOW,
- * COPSE_NOMEM. */
+/* Computes the time of a placement that keeps to the capacity (COPSE_INVALID otherwise).
+ * COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_place_time(const struct copse_place_problem *problem, const int *rank_of,
                               int64_t *time, struct copse_err *err) COPSE_CHECKED;
 

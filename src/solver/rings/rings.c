@@ -56,8 +56,8 @@ void copse_ring_add_load(const struct copse_ring_instance *instance, const struc
 
 /* ---- bounds --------------------------------------------------------------------------------- */
 
-/* Lengths on rows of this sum over bandwidths, whose least order is known: kept if it is the best
- * bound so far. One whose numbers leave 64 bits is none. */
+/* Offers lengths on rows of this sum over bandwidths, whose least order is known: kept if they are
+ * the best bound so far. One whose numbers leave 64 bits is none. */
 static copse_status offer_bound(struct generation *g, int64_t least, bool exact,
                                 struct copse_err *err) {
   const struct copse_ring_instance *instance = g->instance;
@@ -121,7 +121,7 @@ static copse_status add_column(struct generation *g, const struct copse_ring *ri
   return COPSE_OK;
 }
 
-/* Columns for the orders found that are shorter than `than`; how many. */
+/* Adds columns for the orders found that are shorter than `than`; how many. */
 static copse_status add_shorter(struct generation *g, double than, int *added,
                                 struct copse_err *err) {
   *added = 0;
@@ -201,7 +201,7 @@ static bool count_links(const struct copse_ring_instance *instance, struct facto
   return alike && f->degree > 0 && (symmetric || instance->closed);
 }
 
-/* A link out of i that is left, from a random place on; -1. */
+/* Returns a link out of i that is left, from a random place on; -1. */
 static int any_left(struct factors *f, const uint8_t *left, int i) {
   int turn = (int)copse_ring_draw(&f->state, (uint32_t)f->n);
   for (int j = 0; j < f->n; j++)
@@ -245,7 +245,8 @@ static int count_cycles(struct factors *f, const int *next) {
   return cycles;
 }
 
-/* Random factors of the links that are left (Koenig 1916: there are some); their cycles. */
+/* Draws random factors of the links that are left (Koenig 1916: there are some); returns their
+ * cycles. */
 static int draw_factors(struct factors *f) {
   int cycles = 0;
   for (int c = 0; c < f->k; c++) {
@@ -309,7 +310,8 @@ static bool join_factors(struct factors *f, int cycles) {
   return cycles == f->k;
 }
 
-/* Columns for the cycles of the factors, and for their reverse; opened somewhere for chains. */
+/* Adds columns for the cycles of the factors, and for their reverse; opened somewhere for
+ * chains. */
 static copse_status add_factors(struct generation *g, const struct factors *f,
                                 struct copse_err *err) {
   bool twice = f->both && g->instance->closed;
@@ -389,7 +391,7 @@ static copse_status generate(struct generation *g, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* Lengths that are fractions of the largest with a small common denominator. */
+/* Searches by lengths that are fractions of the largest with a small common denominator. */
 static copse_status search_fractions(struct generation *g, struct copse_err *err) {
   double most = highest(g);
   int64_t least;
@@ -474,7 +476,7 @@ struct packer {
   struct copse_arena scratch;
 };
 
-/* The speed at which counts' channels fill a row. */
+/* Computes the speed at which counts' channels fill a row. */
 static copse_status speed_of(struct packer *p, struct copse_q *speed, struct copse_err *err) {
   int rows = p->instance->n_rows;
   *speed = COPSE_Q_ZERO;
@@ -555,7 +557,8 @@ static bool rings_is_bound(const struct copse_ring_set *set,
 
 /* ---- negotiated congestion ------------------------------------------------------------------- */
 
-/* How many channels of a speed have room on each row. False where lengths prove that n have not. */
+/* Sets how many channels of a speed have room on each row. False where lengths prove that n have
+ * not. */
 static bool set_room(struct packer *p, int n, double speed) {
   const struct copse_ring_bound *bound = &p->set->bound;
   double sum = 0;
@@ -656,7 +659,7 @@ static copse_status take_best(struct packer *p, int n, struct copse_err *err) {
   return offer(p, n, err);
 }
 
-/* About how many steps a search for the shortest order has. */
+/* Estimates how many steps a search for the shortest order has. */
 static int64_t count_steps(const struct copse_ring_instance *instance) {
   int64_t m = instance->n_gpus + !instance->closed;
   if (instance->n_gpus > COPSE_RINGS_EXACT_GPUS) return m * m * m;
@@ -699,9 +702,8 @@ static copse_status negotiate(struct packer *p, int n, uint32_t noise, uint32_t 
   return COPSE_OK;
 }
 
-/* n channels of the speed, if there is room, or the fastest met on the way; with more noise each
- * time.
- */
+/* Routes n channels of the speed, if there is room, or finds the fastest met on the way; with more
+ * noise each time. */
 static copse_status route(struct packer *p, int n, double speed, struct copse_err *err) {
   uint32_t state = 1;
   bool done = false;

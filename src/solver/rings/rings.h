@@ -76,8 +76,8 @@ struct copse_ring_set {
   struct copse_arena arena;
 };
 
-/* COPSE_INFEASIBLE where there is no ring; COPSE_UNSUPPORTED beyond COPSE_RINGS_MAX_GPUS;
- * COPSE_OVERFLOW. The caller frees *out, whatever the outcome. */
+/* Finds rings and their bound. COPSE_INFEASIBLE where there is no ring; COPSE_UNSUPPORTED beyond
+ * COPSE_RINGS_MAX_GPUS; COPSE_OVERFLOW. The caller frees *out, whatever the outcome. */
 copse_status copse_rings_solve(const struct copse_ring_instance *instance,
                                struct copse_ring_set *out, struct copse_err *err) COPSE_CHECKED;
 void copse_ring_set_free(struct copse_ring_set *set);
@@ -90,14 +90,15 @@ struct copse_ring_packing {
 };
 #define COPSE_RINGS_MAX_CHANNELS 32
 
-/* Packings of n = 1 .. most (at most COPSE_RINGS_MAX_CHANNELS) channels, packings[n - 1], from the
+/* Packs n = 1 .. most (at most COPSE_RINGS_MAX_CHANNELS) channels, packings[n - 1], from the
  * fractional optimum rounded and from copies. Their arrays are the set's. */
 copse_status copse_rings_pack(const struct copse_ring_instance *instance,
                               struct copse_ring_set *set, int most,
                               struct copse_ring_packing *packings,
                               struct copse_err *err) COPSE_CHECKED;
-/* A better one of n channels: from copies of those that have become better, else new rings, which
- * are added to the set, at the bound's speed; `thorough`: else at the highest speed found. */
+/* Looks for a better packing of n channels: from copies of those that have become better, else new
+ * rings, which are added to the set, at the bound's speed; `thorough`: else at the highest speed
+ * found. */
 copse_status copse_rings_improve(const struct copse_ring_instance *instance,
                                  struct copse_ring_set *set, int n, bool thorough,
                                  struct copse_ring_packing *packings,
@@ -106,7 +107,8 @@ copse_status copse_rings_improve(const struct copse_ring_instance *instance,
 /* Lengths beyond could overflow sums. */
 #define COPSE_RINGS_LONGEST ((int64_t)1 << 30)
 
-/* A generator of Marsaglia's (xorshift, 2003): the same numbers in every run; *state is not 0. */
+/* Draws from a generator of Marsaglia's (xorshift, 2003): the same numbers in every run; *state is
+ * not 0. */
 static inline uint32_t copse_ring_draw(uint32_t *state, uint32_t below) {
   *state ^= *state << 13;
   *state ^= *state >> 17;
@@ -117,7 +119,7 @@ static inline uint32_t copse_ring_draw(uint32_t *state, uint32_t below) {
 /* ---- parts, for tests too ---------------------------------------------------------------------
  */
 
-/* What a ring of speed 1 loads, added to load [n_rows]. */
+/* Adds what a ring of speed 1 loads to load [n_rows]. */
 void copse_ring_add_load(const struct copse_ring_instance *instance, const struct copse_ring *ring,
                          int64_t *load);
 

@@ -59,7 +59,7 @@ static copse_status keep(struct search *s, const int *order, int64_t cost, int d
 
 /* ---- sets ----------------------------------------------------------------------------------- */
 
-/* Through the set and one node more, for each that is not in it. */
+/* Extends ways through the set by one node more, for each that is not in it. */
 static void extend(struct search *s, size_t set) {
   size_t k = (size_t)s->m - 1, full = ((size_t)1 << k) - 1, members[COPSE_RINGS_EXACT_GPUS], n = 0;
   const int64_t *costs = s->set_cost + set * k;
@@ -87,7 +87,7 @@ static int before(const struct search *s, size_t set, int last) {
   return from;
 }
 
-/* The orders that end at each node; those of one door only the best of them. */
+/* Finds the orders that end at each node; those of one door only the best of them. */
 static copse_status over_sets(struct search *s, bool all, struct copse_err *err) {
   int k = s->m - 1, order[COPSE_RINGS_EXACT_GPUS + 1];
   size_t full = ((size_t)1 << k) - 1;
@@ -119,7 +119,7 @@ static copse_status over_sets(struct search *s, bool all, struct copse_err *err)
 
 /* ---- assignments ----------------------------------------------------------------------------- */
 
-/* A node goes to itself never. */
+/* Returns the cost from i to j; a node goes to itself never. */
 static int64_t arc(const struct search *s, int i, int j) {
   return i == j ? NONE : s->cost[(size_t)i * (size_t)s->m + (size_t)j];
 }
@@ -156,7 +156,7 @@ static void augment(const struct search *s, int root, int64_t *u, int64_t *v, in
   }
 }
 
-/* next [m]: the assignment of least cost, which is returned. */
+/* Finds next [m]: the assignment of least cost, which is returned. */
 static copse_status assign(struct search *s, int *next, int64_t *cost, struct copse_err *err) {
   size_t places = (size_t)s->m + 1;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -267,8 +267,8 @@ static int64_t reversal_gain(const struct cycle *c, int i, int j) {
          arc(c->s, c->at[i], c->at[j]) - arc(c->s, c->at[i + 1], node(c, j + 1));
 }
 
-/* Segments exchanged (3-opt without reversal) and reversed (2-opt; Croes 1958) while that gains.
- * The effort, about a comparison each, is taken from *left. */
+/* Exchanges segments (3-opt without reversal) and reverses them (2-opt; Croes 1958) while that
+ * gains. The effort, about a comparison each, is taken from *left. */
 static void improve_cycle(struct cycle *c, int64_t *left) {
   int m = c->s->m;
   sum_up(c);
@@ -319,8 +319,9 @@ static int64_t least_doors(const struct search *s, int first, int last, int door
   return least;
 }
 
-/* The orders that a cycle of nodes is when the depot stands elsewhere in it, the cycle's own among
- * them: channels over a switch differ by little else. Of doors, those that are cheapest there. */
+/* Finds the orders that a cycle of nodes is when the depot stands elsewhere in it, the cycle's own
+ * among them: channels over a switch differ by little else. Of doors, those that are cheapest
+ * there. */
 static copse_status cut_open(struct search *s, const int *next, int *order, struct copse_err *err) {
   int depot = s->m - 1, n = s->n, first = next[depot];
   int64_t around = 0;

@@ -60,26 +60,26 @@ copse_status copse_forest_solve(const struct copse_network *network,
                                 struct copse_forest *out, struct copse_err *err) COPSE_CHECKED;
 void copse_forest_free(struct copse_forest *forest);
 
-/* For makers: adds a tree, whose height is worked out; depth [n_nodes] is scratch. COPSE_NOMEM. */
+/* Adds a tree, for makers; its height is worked out; depth [n_nodes] is scratch. COPSE_NOMEM. */
 copse_status copse_forest_add(struct copse_forest *forest, struct copse_forest_tree tree,
                               int n_edges, int *depth, struct copse_err *err) COPSE_CHECKED;
 /* Drops all trees, and their memory. */
 void copse_forest_clear(struct copse_forest *forest);
-/* `to` takes over the trees of `from`, and their memory, in place of its own. */
+/* Gives `to` the trees of `from`, and their memory, in place of its own. */
 void copse_forest_take_trees(struct copse_forest *to, struct copse_forest *from);
 
 /*
- * Shallower trees for the same load: the edges of packed trees change places, as drawn in
- * shorten.c. Every link carries what it carried, so an optimal forest stays optimal, and both trees
- * still span if neither new parent hangs below its child.
+ * Makes shallower trees for the same load: the edges of packed trees change places, as drawn in
+ * shorten.c. Every link carries what it carried, so an optimal forest stays optimal, and both
+ * trees still span if neither new parent hangs below its child.
  *
  * Works on the highest trees first: swaps that bring one of their deepest vertices up and put
  * nothing else as deep, of single edges, then of whole branches with another tree's ways to the
  * same terminals, until no such swap is found. Every swap lowers the number of vertices at the
  * greatest depth concerned and adds none there, hence it ends; a limit on the candidates looked at
  * bounds the time (a second or two). A tree whose partner has another multiplicity is cut in two
- * for it, which adds at most COPSE_SHORTEN_GROWTH_PERCENT to the number of trees; trees that end up
- * equal become one. The height never grows. A heuristic: it does not claim the lowest forest.
+ * for it, which adds at most COPSE_SHORTEN_GROWTH_PERCENT to the number of trees; trees that end
+ * up equal become one. The height never grows. A heuristic: it does not claim the lowest forest.
  * COPSE_NOMEM leaves the forest as it was. Memory: about 40 bytes for each edge of each tree.
  */
 copse_status copse_forest_shorten(const struct copse_network *network, struct copse_forest *forest,

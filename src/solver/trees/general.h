@@ -33,8 +33,8 @@ struct copse_pieces {
 
 struct copse_paths;
 
-/* One bundle of one piece per link of the network, with the given capacities. The caller frees *out
- * in every case. */
+/* Makes one bundle of one piece per link of the network, with the given capacities. The caller
+ * frees *out in every case. */
 copse_status copse_paths_new(const struct copse_network *network, const int64_t *capacities,
                              struct copse_paths **out, struct copse_err *err) COPSE_CHECKED;
 void copse_paths_free(struct copse_paths *paths);
@@ -53,8 +53,8 @@ copse_status copse_paths_take(struct copse_paths *paths, int src, int dst, int64
                               struct copse_pieces *out, struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The nodes of a path, ends included, loops through relays cut out. Writes at most
- * n_nodes + 1 entries to `nodes`; returns how many.
+ * Lists the nodes of a path, ends included, loops through relays cut out. Writes at most n_nodes +
+ * 1 entries to `nodes`; returns how many.
  */
 int copse_paths_expand(struct copse_paths *paths, int path, int *nodes);
 

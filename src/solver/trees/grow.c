@@ -80,7 +80,7 @@ static int64_t spared_by_cuts(const struct grower *g, const struct copse_net_lin
   return want;
 }
 
-/* A path that enters a cut must end in it: else the tree would have to enter once more. */
+/* Whether a path that enters a cut ends in it: else the tree would have to enter once more. */
 static bool ends_inside(const struct grower *g, const struct copse_net_link *link, int end) {
   const struct copse_cuts_of_node *of = &g->cuts.of[link->dst];
   for (int i = 0; i < of->n; i++)
@@ -90,7 +90,7 @@ static bool ends_inside(const struct grower *g, const struct copse_net_link *lin
   return true;
 }
 
-/* The links from x to the end of `last`, last first, into g->chosen; returns how many. */
+/* Collects the links from x to the end of `last`, last first, into g->chosen; returns how many. */
 static int collect_path(struct grower *g, int x, int last) {
   int n = 0;
   for (int e = last;; e = g->via[g->network->links[e].src]) {
@@ -124,8 +124,8 @@ static int64_t exits_of_path(const struct grower *g, int n) {
   return sum;
 }
 
-/* A link was used: so much less can leave the cuts that it leads out of, and where it enters one
- * again that can spare so much less. */
+/* Notes that a link was used: so much less can leave the cuts that it leads out of, and where it
+ * enters one again that can spare so much less. */
 static void use_cuts(struct grower *g, const struct copse_net_link *link, int64_t amount) {
   const struct copse_cuts_of_node *of = &g->cuts.of[link->src];
   for (int i = 0; i < of->n; i++)
@@ -153,7 +153,7 @@ static void join_tree(struct grower *g, int node) {
   for (int i = 0; i < g->cuts.of[node].n; i++) g->touched[g->cuts.of[node].cuts[i]] = 1;
 }
 
-/* The current family takes the path of g->chosen. */
+/* Extends the current family by the path of g->chosen. */
 static copse_status extend(struct grower *g, int n, int64_t amount) {
   const struct copse_net_link *links = g->network->links;
   if (amount < g->current.multiplicity) COPSE_DO(split_family(g, amount));
@@ -180,7 +180,7 @@ struct search {
   bool taken;    /* some way was taken that is as good as any */
 };
 
-/* A way from x that ends with link e: taken at once where nothing could be better. */
+/* Weighs a way from x that ends with link e: taken at once where nothing could be better. */
 static copse_status weigh(struct grower *g, int x, int e, struct search *search) {
   int64_t whole = g->current.multiplicity;
   int n = collect_path(g, x, e);
@@ -196,8 +196,8 @@ static copse_status weigh(struct grower *g, int x, int e, struct search *search)
   return COPSE_OK;
 }
 
-/* A tree begins with other links than the one before, so that what is left of hosts that have few
- * trees is not of the same links everywhere. */
+/* Returns the first link that a tree tries: another than that of the one before, so that what is
+ * left of hosts that have few trees is not of the same links everywhere. */
 static int first_turn(const struct grower *g, int degree) {
   return g->exits && degree > 0 ? g->forest->n_trees % degree : 0;
 }
@@ -314,7 +314,7 @@ static copse_status grow_current(struct grower *g, bool *stuck) {
   return COPSE_OK;
 }
 
-/* The vertices that the current family's edges imply. */
+/* Sets the vertices that the current family's edges imply. */
 static void restart(struct grower *g) {
   memset(g->in_tree, 0, (size_t)g->network->n_nodes);
   memset(g->touched, 0, (size_t)g->cuts.n);
@@ -323,7 +323,7 @@ static void restart(struct grower *g) {
   for (int i = 0; i < g->current.n_edges; i++) join_tree(g, g->current.edges[i].dst);
 }
 
-/* The current family is a tree. */
+/* Adds the current family, which is a tree. */
 static copse_status emit(struct grower *g) {
   int n = g->current.n_edges;
   struct copse_forest_tree tree = {.root = g->root, .multiplicity = g->current.multiplicity};
@@ -457,7 +457,7 @@ static copse_status grow_families(struct grower *g, int64_t trees, int64_t at_on
   return COPSE_OK;
 }
 
-/* Trees in families of at most `at_once`, as low as they get; none where they got stuck. */
+/* Makes trees in families of at most `at_once`, as low as they get; none where they got stuck. */
 static copse_status attempt(const struct copse_tree_problem *problem, int64_t trees,
                             int64_t at_once, struct copse_forest *forest, struct copse_err *err) {
   const struct copse_network *network = problem->network;
@@ -579,7 +579,7 @@ static copse_status find_cuts(const struct copse_tree_problem *problem, const in
 
 /* ---- orbits --------------------------------------------------------------------------------- */
 
-/* Each link for itself, all roots. */
+/* Makes orbits of each link for itself, all roots. */
 static copse_status each_alone(const struct copse_tree_problem *problem, struct copse_arena *arena,
                                struct copse_orbits *out, struct copse_err *err) {
   out->n = problem->network->n_links;
@@ -596,7 +596,8 @@ static copse_status each_alone(const struct copse_tree_problem *problem, struct 
   return COPSE_OK;
 }
 
-/* What links of an orbit may carry of base trees is c * |O| / |H| (see above), rounded down. */
+/* Computes what links of an orbit may carry of base trees: c * |O| / |H| (see above), rounded
+ * down. */
 static copse_status measure_orbits(const struct copse_tree_problem *problem, int64_t times,
                                    struct copse_arena *arena, struct copse_orbits *out,
                                    struct copse_err *err) {
@@ -655,7 +656,7 @@ copse_status copse_orbits_make(const struct copse_tree_problem *problem, int64_t
   return find_bases(problem, arena, out, err);
 }
 
-/* k trees of every base root, within what is left. */
+/* Grows k trees of every base root, within what is left. */
 static copse_status grow_once(struct grower *g, int64_t k, const struct copse_progress *progress,
                               bool *packed) {
   bool stuck = false;

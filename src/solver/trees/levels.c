@@ -35,7 +35,7 @@ struct way {
   uint64_t bits; /* bit_of of each of its links' orbits */
 };
 
-/* Orbits share 64 bits: a way without an orbit's bit does not use it. */
+/* Returns an orbit's bit; orbits share 64: a way without an orbit's bit does not use it. */
 static inline uint64_t bit_of(int orbit) { return (uint64_t)1 << (orbit & 63); }
 
 /* Terminals go by their number here, 0 .. n - 1. */
@@ -158,7 +158,8 @@ static copse_status join(struct grower *g, int index, int x, int y, const struct
   return COPSE_OK;
 }
 
-/* The way of the search from `start` that ends with `link`; whether the tree may take it. */
+/* Collects the way of the search from `start` that ends with `link`; whether the tree may take
+ * it. */
 static bool collect_way(struct grower *g, const struct tree *tree, int start, int link,
                         struct search *search) {
   const struct copse_net_link *links = g->network->links;
@@ -241,8 +242,8 @@ static bool add_source(struct grower *g, int node, int from) {
   return true;
 }
 
-/* For relays, from where there is a way over links that have something left; for terminals only
- * over a single link, since what lies on both sides of a relay is found at the relay. */
+/* Finds, for relays, from where there is a way over links that have something left; for terminals
+ * only over a single link, since what lies on both sides of a relay is found at the relay. */
 static void find_sources(struct grower *g) {
   struct copse_queue queue = {.items = g->search[0].queue};
   memset(g->sources, 0, (size_t)g->network->n_nodes * sizeof *g->sources);
@@ -322,9 +323,9 @@ static void collect_back(const struct grower *g, struct search *s, int at, int v
 }
 
 /*
- * Backwards from v, which hangs nowhere, to vertices of the tree that do not hang below it:
- * s->ends, the nearest first. With `full`, one stretch of the way is over links that have nothing
- * left (layer 1; layer 2 is beyond), else none. Each link counts against g->allowed.
+ * Searches backwards from v, which hangs nowhere, to vertices of the tree that do not hang below
+ * it: s->ends, the nearest first. With `full`, one stretch of the way is over links that have
+ * nothing left (layer 1; layer 2 is beyond), else none. Each link counts against g->allowed.
  */
 static void search_back(struct grower *g, int t, int v, struct search *s, bool full) {
   const struct tree *tree = &g->trees[t];
@@ -378,7 +379,7 @@ static void leave(struct grower *g, int t, int v) {
 
 static copse_status attach(struct grower *g, int t, int v, int chain, bool *done);
 
-/* v joins its tree at x by the way of the search, at the cost of another tree's way; or nothing
+/* Joins v to its tree at x by the way of the search, at the cost of another tree's way; or nothing
  * changes. */
 static copse_status exchange(struct grower *g, int t, int v, int x, const struct search *search,
                              struct user user, int chain, bool *done) {
@@ -417,7 +418,7 @@ static bool next_user(struct grower *g, int orbit, uint64_t bits, int t, size_t 
   return found;
 }
 
-/* The same with all ways that use what the search found to be full, until one serves. */
+/* Tries the same with all ways that use what the search found to be full, until one serves. */
 static copse_status exchange_any(struct grower *g, int t, int v, int x, const struct search *search,
                                  int chain, bool *done) {
   int n_full = 0, *full = search->full;
@@ -436,7 +437,7 @@ static copse_status exchange_any(struct grower *g, int t, int v, int x, const st
   return COPSE_OK;
 }
 
-/* Over free links, from the shallowest vertex that has such a way; false: there is none. */
+/* Finds a way over free links, from the shallowest vertex that has one; false: there is none. */
 static bool find_place(struct grower *g, int t, int v, struct search *s, int *x) {
   const int *depth = g->trees[t].depth;
   int best = -1;
@@ -619,7 +620,7 @@ static copse_status repair_all(struct grower *g, int chain, bool *any, bool *com
   return COPSE_OK;
 }
 
-/* What is stuck, by ever longer chains of exchanges. */
+/* Finishes what is stuck, by ever longer chains of exchanges. */
 static copse_status finish(struct grower *g, bool *complete) {
   bool any;
   *complete = false;
@@ -645,8 +646,8 @@ static copse_status keep_edge(struct grower *g, const struct tree *tree, int v,
   return COPSE_OK;
 }
 
-/* Edges by depth: every src has the data. At each depth they begin behind the root's number, so
- * that roots that send to all others do not all begin with the same. */
+/* Keeps a tree, its edges by depth: every src has the data. At each depth they begin behind the
+ * root's number, so that roots that send to all others do not all begin with the same. */
 static copse_status keep_tree(struct grower *g, const struct tree *tree) {
   struct copse_forest_edge *edges;
   COPSE_DO(COPSE_ARRAY(&g->forest->arena, (size_t)g->n, edges, g->err));
@@ -667,7 +668,7 @@ static bool is_worth_finishing(struct grower *g) {
   return missing <= all / COPSE_LEVELS_LEAST_GROWN;
 }
 
-/* `times` as many trees. */
+/* Makes `times` as many trees. */
 static copse_status attempt(const struct copse_tree_problem *problem, int64_t times,
                             struct copse_forest *forest, int64_t *whole, bool *made,
                             struct copse_err *err) {

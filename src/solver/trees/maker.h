@@ -58,51 +58,54 @@ struct copse_orbits {
   int n_roots;
 };
 
-/* For `times` as many trees. The arena owns the arrays. COPSE_NOMEM, COPSE_OVERFLOW. */
+/* Makes orbits for `times` as many trees. The arena owns the arrays. COPSE_NOMEM,
+ * COPSE_OVERFLOW. */
 copse_status copse_orbits_make(const struct copse_tree_problem *problem, int64_t times,
                                struct copse_arena *arena, struct copse_orbits *out,
                                struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Orbit trees: those of the first root of each orbit, of which all other roots' trees are images.
+ * Makes orbit trees: those of the first root of each orbit, of which all other roots' trees are
+ * images.
  *
  * Grows k trees for each base root, over physical links, breadth-first. Sets of nodes that can be
  * entered only as often as trees must come in (the tight cuts nearest to base roots, and their
  * images) are entered once by a tree. Nothing else is asked of a link but what is left for its
  * orbit: the trees are their own proof. A heuristic, which finds trees on clusters of alike hosts;
  * roots of different weights are not tried. Sets forest->base_only, and forest->k where `multiple`
- * and the shares of links that stay in place are no integers.
- * Complexity: (trees) * (links) where no tree has to be split.
+ * and the shares of links that stay in place are no integers. Complexity: (trees) * (links) where
+ * no tree has to be split.
  */
 copse_status copse_make_orbit_trees(const struct copse_tree_problem *problem,
                                     struct copse_forest *forest, bool *made,
                                     struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Trees of the network's only root, a broadcast or a reduce among many: grown over physical links,
- * one after the other, breadth-first. Hosts, and whatever else is joined by faster links than lead
- * there (copse_cuts_nested), are entered once by a tree, first those of whose own links most is
- * left: each tree then goes on from hosts that the others have left alone, and uses few of them up.
- * Trees as alike as the narrowest link allows are grown as one, or in smaller families where that
- * makes them lower. Nothing is asked of a link but what is left of it: the trees are their own
- * proof. In the end edges change places (trees/forest.h). A heuristic, which finds trees on
- * clusters of hosts.
- * Complexity: (trees) * (terminals) * (links within the reach of a terminal over relays).
+ * Makes trees of the network's only root, a broadcast or a reduce among many: grown over physical
+ * links, one after the other, breadth-first. Hosts, and whatever else is joined by faster links
+ * than lead there (copse_cuts_nested), are entered once by a tree, first those of whose own links
+ * most is left: each tree then goes on from hosts that the others have left alone, and uses few of
+ * them up. Trees as alike as the narrowest link allows are grown as one, or in smaller families
+ * where that makes them lower. Nothing is asked of a link but what is left of it: the trees are
+ * their own proof. In the end edges change places (trees/forest.h). A heuristic, which finds trees
+ * on clusters of hosts. Complexity: (trees) * (terminals) * (links within the reach of a terminal
+ * over relays).
  */
 copse_status copse_make_single(const struct copse_tree_problem *problem,
                                struct copse_forest *forest, bool *made,
                                struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Low trees for many roots: all of them grow side by side, over physical links, so that none takes
- * what another needs for its first hops. Edge splitting fixes early which ranks are neighbours,
- * and packing one root after the other leaves long detours to the last; neither happens here.
+ * Makes low trees for many roots: all of them grow side by side, over physical links, so that none
+ * takes what another needs for its first hops. Edge splitting fixes early which ranks are
+ * neighbours, and packing one root after the other leaves long detours to the last; neither
+ * happens here.
  *
  * In turns every tree takes one more terminal, the nearest to its shallowest vertex that has a way
  * left, over links of which something is left; a set of nodes that is entered as often as trees
  * must come in is entered once by each. A tree that gets stuck is helped by exchanges: it takes
- * over links of another tree's way, if the vertex at the end of that finds another place in its own
- * tree, by free links or by such an exchange.
+ * over links of another tree's way, if the vertex at the end of that finds another place in its
+ * own tree, by free links or by such an exchange.
  *
  * The trees are their own proof: they span, and use no link more often than its capacity. A
  * heuristic; no trees where trees times terminals are more than COPSE_LEVELS_MOST. Each tree is of

@@ -25,7 +25,7 @@ static int64_t total_weight(const struct copse_network *network) {
   return sum;
 }
 
-/* The rate that the cut in_cut allows: capacity leaving it over the weight inside. */
+/* Computes the rate that the cut in_cut allows: capacity leaving it over the weight inside. */
 static copse_status rate_of_cut(const struct copse_network *network, const bool *in_cut,
                                 struct copse_q *x, struct copse_err *err) {
   int64_t leaving = 0, weight = 0;
@@ -53,7 +53,7 @@ static copse_status measure_nodes(const struct copse_network *network, int64_t *
   return COPSE_OK;
 }
 
-/* Start: the tightest of the cuts "everything but one terminal". */
+/* Starts with the tightest of the cuts "everything but one terminal". */
 static copse_status start_rate(const struct copse_network *network, struct copse_optimum *best,
                                struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -79,8 +79,8 @@ static copse_status start_rate(const struct copse_network *network, struct copse
   return COPSE_OK;
 }
 
-/* The cut of a sink that falls short gives the next rate; goes on from that sink, and is done
- * when none falls short. */
+/* Iterates: the cut of a sink that falls short gives the next rate; goes on from that sink, and is
+ * done when none falls short. */
 static copse_status newton(const struct copse_network *network,
                            const struct copse_progress *progress, struct copse_optimum *best,
                            struct copse_err *err) {
@@ -156,7 +156,7 @@ copse_status copse_optimum_feasible(const struct copse_network *network, const i
   return COPSE_OK;
 }
 
-/* floor(u * capacity); u and capacities are positive. */
+/* Returns floor(u * capacity); u and capacities are positive. */
 static int64_t floor_of(struct copse_q u, int64_t capacity) {
   __int128 v = (__int128)capacity * u.num / u.den;
   return v > INT64_MAX ? INT64_MAX : (int64_t)v;
@@ -226,7 +226,7 @@ int64_t copse_optimum_step(const struct copse_network *network,
 
 COPSE_ORDER(compare_int64, int64_t, COPSE_COMPARE(*a, *b))
 
-/* The distinct capacities [n_links], ascending; n is their number. */
+/* Lists the distinct capacities [n_links], ascending; n is their number. */
 static void distinct_capacities(const struct copse_network *network, int64_t *out, int *n) {
   for (int i = 0; i < network->n_links; i++) out[i] = network->links[i].capacity;
   COPSE_SORT(out, network->n_links, compare_int64);

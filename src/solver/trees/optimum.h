@@ -18,13 +18,12 @@ struct copse_optimum {
 };
 
 /*
- * Newton (Dinkelbach) iteration in exact rationals: ForestColl (Zhao et al., arXiv
- * 2402.06787) section on throughput optimality, with Newton's step in place of its
- * binary search. Starts from the cuts around single terminals; each round scales the
- * capacities to integers and asks one maximum flow per sink.
- * COPSE_OVERFLOW when scaled capacities leave 61 bits. A
- * network with a single terminal has no cut: x = 0/1 with unreached = -1. Complexity: rounds (2 to
- * 5 in practice) * sinks (network.h) * max flow.
+ * Finds the optimum by Newton (Dinkelbach) iteration in exact rationals: ForestColl (Zhao et al.,
+ * arXiv 2402.06787) section on throughput optimality, with Newton's step in place of its binary
+ * search. Starts from the cuts around single terminals; each round scales the capacities to
+ * integers and asks one maximum flow per sink. COPSE_OVERFLOW when scaled capacities leave 61
+ * bits. A network with a single terminal has no cut: x = 0/1 with unreached = -1. Complexity:
+ * rounds (2 to 5 in practice) * sinks (network.h) * max flow.
  */
 copse_status copse_optimum_find(const struct copse_network *network,
                                 const struct copse_progress *progress, struct copse_optimum *out,
@@ -43,11 +42,11 @@ copse_status copse_optimum_scale(const struct copse_network *network, struct cop
                                  struct copse_scale *out, struct copse_err *err) COPSE_CHECKED;
 
 /*
- * The best rate with exactly k trees per unit of root weight: the smallest U such that
+ * Finds the best rate with exactly k trees per unit of root weight: the smallest U such that
  * capacities floor(U * b) carry k trees per root (ForestColl, arXiv 2402.06787, "fixed k"). The
- * rate is k / U. capacities [n_links] receives the floors. Relays that the floors leave
- * unbalanced are trimmed back to balance (links of different bandwidth in and out); there U is
- * feasible, and the smallest only among those that bisection looks at.
+ * rate is k / U. capacities [n_links] receives the floors. Relays that the floors leave unbalanced
+ * are trimmed back to balance (links of different bandwidth in and out); there U is feasible, and
+ * the smallest only among those that bisection looks at.
  */
 copse_status copse_optimum_fixed_k(const struct copse_network *network, struct copse_q x_optimum,
                                    int64_t k, struct copse_q *u, int64_t *capacities,
@@ -60,8 +59,8 @@ copse_status copse_optimum_fixed_k(const struct copse_network *network, struct c
  */
 int64_t copse_optimum_step(const struct copse_network *network,
                            const struct copse_optimum *optimum);
-/* Capacities [n_links] floor(u * b), trimmed where relays lose their balance by it, and whether
- * they carry k trees per unit of root weight. */
+/* Computes capacities [n_links] floor(u * b), trimmed where relays lose their balance by it, and
+ * whether they carry k trees per unit of root weight. */
 copse_status copse_optimum_round(const struct copse_network *network, struct copse_q u, int64_t k,
                                  int64_t *capacities, bool *carries,
                                  struct copse_err *err) COPSE_CHECKED;

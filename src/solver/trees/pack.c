@@ -93,7 +93,7 @@ static bool enters_again(const struct packer *p, int x, int y) {
   return false;
 }
 
-/* The same after x -> y was taken. */
+/* Does the same after x -> y was taken. */
 static void enter_cuts(struct packer *p, int x, int y, int64_t amount) {
   const unsigned char *of_x = copse_cuts_flags(&p->cuts, x);
   const struct copse_cuts_of_node *of_y = &p->cuts.of[y];
@@ -104,7 +104,8 @@ static void enter_cuts(struct packer *p, int x, int y, int64_t amount) {
   }
 }
 
-/* After a flow that fell short: its cut can spare `slack`, and the current family is in it. */
+/* Learns from a flow that fell short: its cut can spare `slack`, and the current family is in
+ * it. */
 static copse_status learn_from_flow(struct packer *p, int64_t slack) {
   int c;
   for (int v = 0; v < p->network->n_nodes; v++)
@@ -115,9 +116,9 @@ static copse_status learn_from_flow(struct packer *p, int64_t slack) {
 }
 
 /*
- * What certainly flows from x to y: over the link itself, and for every other family over
- * hub -> root -> y. These ways share no link. On complete graphs (a switch) this decides, and
- * no search is needed.
+ * Returns what certainly flows from x to y: over the link itself, and for every other family over
+ * hub -> root -> y. These ways share no link. On complete graphs (a switch) this decides, and no
+ * search is needed.
  */
 static int64_t evident_flow(struct packer *p, int x, int y) {
   struct copse_flow_neighbours in = copse_flow_entering(p->flow, y);
@@ -132,7 +133,7 @@ static int64_t evident_flow(struct packer *p, int x, int y) {
   return sum;
 }
 
-/* How much of `want` the current family may be extended over x -> y (see above). */
+/* Finds how much of `want` the current family may be extended over x -> y (see above). */
 static copse_status safe_amount(struct packer *p, int x, const struct link *link, int64_t want,
                                 int64_t *safe) {
   if (link->left < want) want = link->left;
@@ -166,7 +167,8 @@ static copse_status tie_waiting(struct packer *p, int slot, int64_t sign) {
   return COPSE_OK;
 }
 
-/* The current family goes on with `amount`; the rest waits as a copy of what it is now. */
+/* Splits the current family: it goes on with `amount`; the rest waits as a copy of what it is
+ * now. */
 static copse_status split_family(struct packer *p, int64_t amount) {
   struct family *copy = &p->waiting[p->n_waiting];
   copy->multiplicity = p->current.multiplicity - amount;
@@ -198,7 +200,7 @@ static bool may_be_better(const struct packer *p, const struct link *link, const
 }
 
 /*
- * The best extension from x: the whole family over one link if that is safe, else the
+ * Finds the best extension from x: the whole family over one link if that is safe, else the
  * largest part found. NULL: x has no usable link any more.
  */
 static copse_status best_extension(struct packer *p, int x, struct link **best, int64_t *amount) {
@@ -220,8 +222,8 @@ static copse_status best_extension(struct packer *p, int x, struct link **best, 
   return COPSE_OK;
 }
 
-/* The first vertex after place `from` of the order that can give to the whole family; x stays as it
- * is where there is none. */
+/* Finds the first vertex after place `from` of the order that can give to the whole family; x stays
+ * as it is where there is none. */
 static copse_status whole_extension(struct packer *p, int from, int *x, struct link **best,
                                     int64_t *amount) {
   for (int i = from + 1; i < p->n_order; i++) {
@@ -401,8 +403,8 @@ static copse_status sync_flow(struct packer *p) {
 
 /* ---- proofs -------------------------------------------------------------------------------- */
 
-/* One flow per terminal. The cuts nearest to the terminals are remembered, narrow or broken, up to
- * the one that is the number `most` of those broken. */
+/* Asks one flow per terminal. The cuts nearest to the terminals are remembered, narrow or broken,
+ * up to the one that is the number `most` of those broken. */
 static copse_status ask_terminals(struct packer *p, int most, bool *carried) {
   const struct copse_network *network = p->network;
   struct copse_sink_question question = {.source = p->hub,
@@ -430,7 +432,7 @@ static copse_status check_rest(struct packer *p, bool *carried) {
   return ask_terminals(p, COPSE_PACK_MOST_BROKEN, carried);
 }
 
-/* All roots need `by` trees more for every unit of their weights. */
+/* Raises what all roots need by `by` trees more for every unit of their weights. */
 static copse_status raise_needs(struct packer *p, int64_t by) {
   for (int i = 0; i < p->network->n_roots; i++) {
     const struct copse_net_root *root = &p->network->roots[i];
@@ -441,9 +443,9 @@ static copse_status raise_needs(struct packer *p, int64_t by) {
 }
 
 /*
- * Before the first root: also the cuts that would be broken by twice the trees. Where one host has
- * lost a NIC its own cut is tight and those of the others have room, which trees that enter them
- * by every NIC use up at once.
+ * Learns before the first root also the cuts that would be broken by twice the trees. Where one
+ * host has lost a NIC its own cut is tight and those of the others have room, which trees that
+ * enter them by every NIC use up at once.
  */
 static copse_status learn_wider(struct packer *p) {
   bool ignored;
@@ -498,7 +500,8 @@ static copse_status restore(struct packer *p, const struct trust *trust, size_t 
   return COPSE_OK;
 }
 
-/* The batch did not hold: what to try instead. `finished` of its roots got their trees. */
+/* Chooses what to try instead of a batch that did not hold. `finished` of its roots got their
+ * trees. */
 static void lower_trust(struct trust *trust, int finished, bool learned) {
   if (learned && trust->tries++ < COPSE_PACK_TRIES) return;
   trust->tries = 0;

@@ -78,7 +78,7 @@ struct shortener {
 
 /* ---- the trees at hand --------------------------------------------------------------------- */
 
-/* Depths by walking up to where one is known. */
+/* Measures depths by walking up to where one is known. */
 static void measure_depths(struct shortener *s, struct tree *tree) {
   int n = s->n;
   for (int v = 0; v < n; v++) tree->depth[v] = -1;
@@ -102,7 +102,8 @@ static void sort_by_depth(struct shortener *s, const struct tree *tree) {
   for (int v = 0; v < s->n; v++) s->order[s->count[tree->depth[v]]++] = v;
 }
 
-/* Depths and heights of a tree whose ways have changed; its vertices by depth in s->order. */
+/* Measures depths and heights of a tree whose ways have changed; its vertices by depth in
+ * s->order. */
 static void measure(struct shortener *s, struct tree *tree) {
   measure_depths(s, tree);
   sort_by_depth(s, tree);
@@ -139,7 +140,7 @@ static copse_status enlist(struct shortener *s, int tree, int vertex) {
   return COPSE_OK;
 }
 
-/* One more tree, empty; may move s->trees. */
+/* Adds one more tree, empty; may move s->trees. */
 static copse_status new_tree(struct shortener *s, struct tree **out) {
   size_t n = (size_t)s->n;
   COPSE_DO(COPSE_GROW(s->trees, s->trees_capacity, s->n_trees + 1, s->err));
@@ -296,9 +297,9 @@ static bool find_swap(struct shortener *s, int index, int vertex, bool uneven, s
 }
 
 /*
- * The two ways to bring up `vertex` of a tree: itself or a vertex that it hangs below (the tree
- * is sorted). `uneven`: also with trees of another multiplicity. *lifted says whether it was done;
- * after that the number of vertices as deep as the tree was high is lower, over both trees.
+ * Tries the two ways to bring up `vertex` of a tree: itself or a vertex that it hangs below (the
+ * tree is sorted). `uneven`: also with trees of another multiplicity. *lifted says whether it was
+ * done; after that the number of vertices as deep as the tree was high is lower, over both trees.
  */
 static copse_status lift_by_edge(struct shortener *s, int tree, int vertex, bool uneven,
                                  bool *lifted) {
@@ -364,7 +365,8 @@ static int count_deep(const struct shortener *s, const struct tree *tree, int de
   return n;
 }
 
-/* What is cheap to find of a swap: the branch goes up, and the other tree stays a tree. */
+/* Whether what is cheap to find of a swap holds: the branch goes up, and the other tree stays a
+ * tree. */
 static bool is_promising(struct shortener *s, int index, int top, int other_index) {
   const struct tree *tree = &s->trees[index], *other = &s->trees[other_index];
   int parent = tree->ways[top].src;
@@ -486,8 +488,8 @@ static copse_status load(struct shortener *s) {
 }
 
 /*
- * Edges by depth, and at each depth turned on by the root: roots that send to all others begin with
- * their neighbour, not all with the same terminal.
+ * Lists edges by depth, and at each depth turned on by the root: roots that send to all others
+ * begin with their neighbour, not all with the same terminal.
  */
 static copse_status list_edges(struct shortener *s, const struct tree *from,
                                const struct copse_forest_edge **out) {

@@ -248,7 +248,8 @@ static copse_status add_tree(struct layer *l, int root, const struct copse_packe
   return copse_forest_add(l->forest, tree, (int)n, l->depth, err);
 }
 
-/* A family whose edges lie on several paths becomes several trees: cut where one ends. */
+/* Lays a family's trees: one whose edges lie on several paths becomes several, cut where one
+ * ends. */
 static copse_status lay_tree(struct layer *l, const struct copse_packed_tree *tree,
                              const struct copse_packed_edge *edges, struct copse_err *err) {
   size_t n = (size_t)l->network->n_terminals - 1;
@@ -382,7 +383,7 @@ static copse_status pack_once(const struct copse_tree_problem *problem, struct c
   return copse_forest_shorten(problem->network, forest, err);
 }
 
-/* The general way: relays are split off, trees packed and laid on paths. */
+/* Goes the general way: relays are split off, trees packed and laid on paths. */
 static copse_status split_and_pack(const struct copse_tree_problem *problem,
                                    struct copse_forest *forest, bool *made, struct copse_err *err) {
   int64_t units = 0;
@@ -396,7 +397,7 @@ static copse_status split_and_pack(const struct copse_tree_problem *problem,
   return prefer_levels(problem, false, forest, err);
 }
 
-/* Trees of base roots: those that grow one after the other are few, but may become high. */
+/* Makes trees of base roots: those that grow one after the other are few, but may become high. */
 static copse_status make_of_bases(const struct copse_tree_problem *problem,
                                   struct copse_forest *forest, bool *made, struct copse_err *err) {
   COPSE_DO(copse_make_orbit_trees(problem, forest, made, err));
@@ -435,7 +436,7 @@ static const struct {
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
-/* The integer problem: exact at the optimum, or for the k that was asked for. */
+/* Chooses the integer problem: exact at the optimum, or for the k that was asked for. */
 static copse_status choose_capacities(const struct copse_network *network,
                                       const struct copse_forest_options *options,
                                       struct copse_forest *forest, int64_t *capacities,
@@ -470,8 +471,8 @@ static copse_status run_makers(const struct copse_tree_problem *problem,
   return COPSE_OK;
 }
 
-/* The same at the optimum with k trees per root, for which capacities are rounded down; whether
- * they carry those. */
+/* Makes the same at the optimum with k trees per root, for which capacities are rounded down;
+ * whether they carry those. */
 static copse_status round_problem(const struct copse_tree_problem *from, struct copse_q x,
                                   int64_t k, struct copse_arena *scratch,
                                   struct copse_tree_problem *to, bool *carries,
@@ -503,8 +504,8 @@ static bool is_too_fine(const struct copse_tree_problem *problem) {
   return false;
 }
 
-/* Where exact capacities have many trees, the fewest per root for which rounded ones carry them
- * at the optimum: such a problem in place of the exact one. */
+/* Replaces a problem whose exact capacities have many trees by that of the fewest per root for
+ * which rounded ones carry them at the optimum. */
 static copse_status coarsen(struct copse_tree_problem *problem, struct copse_arena *scratch,
                             struct copse_forest *forest, struct copse_err *err) {
   int64_t work = 0, most = problem->k;
@@ -522,7 +523,7 @@ static copse_status coarsen(struct copse_tree_problem *problem, struct copse_are
   return COPSE_OK;
 }
 
-/* At the optimum, with fewer trees per root, where bandwidths that don't bind have made k large.
+/* Tries at the optimum fewer trees per root, where bandwidths that don't bind have made k large.
  * `problem` is the one that the forest is of, and becomes the one of the forest that is taken. */
 static copse_status try_fewer(struct copse_tree_problem *problem, struct copse_arena *scratch,
                               struct copse_forest *forest, struct copse_err *err) {
@@ -545,7 +546,7 @@ static copse_status try_fewer(struct copse_tree_problem *problem, struct copse_a
   return COPSE_OK;
 }
 
-/* Another order of the roots for each number from 1 on (Fisher and Yates). */
+/* Puts the roots in another order for each number from 1 on (Fisher and Yates). */
 static void shuffle(struct copse_net_root *roots, int n, int number) {
   uint64_t random = (uint64_t)number;
   for (int i = n - 1; i > 0 && number > 0; i--) {
@@ -609,7 +610,7 @@ static copse_status make_trees(const struct copse_network *network,
   return COPSE_OK;
 }
 
-/* One rank alone: nothing to move, one tree without edges per root. */
+/* Makes one tree without edges per root of one rank alone: nothing to move. */
 static copse_status lone_terminal(const struct copse_network *network, struct copse_forest *forest,
                                   struct copse_err *err) {
   struct copse_forest_tree tree = {.root = network->roots[0].node, .multiplicity = 1};

@@ -57,7 +57,7 @@ struct splitter {
 
 /* ---- moves with their proof ---------------------------------------------------------------- */
 
-/* Neighbours kept beyond the next query; returns how many. */
+/* Copies neighbours, kept beyond the next query; returns how many. */
 static int copy_neighbours(struct copse_flow_neighbours list, int *nodes) {
   memcpy(nodes, list.nodes, (size_t)list.n * sizeof *nodes);
   return list.n;
@@ -101,7 +101,7 @@ static copse_status take(struct splitter *s, struct step step) {
   return COPSE_PUSH(s->taken, s->n_taken, s->taken_capacity, s->err, step);
 }
 
-/* The steps taken become part of the paths. */
+/* Makes the steps taken part of the paths. */
 static copse_status commit(struct splitter *s) {
   for (size_t i = 0; i < s->n_taken; i++) {
     const struct step *step = &s->taken[i];
@@ -120,7 +120,7 @@ static copse_status undo(struct splitter *s, size_t keep) {
   return COPSE_OK;
 }
 
-/* A cut, and the same with relay w on the other side if that has no links (w >= 0). */
+/* Learns a cut, and the same with relay w on the other side if that has no links (w >= 0). */
 static copse_status learn(struct splitter *s, const struct copse_sink_cut *cut, int w) {
   int64_t slack = cut->flows - s->demand;
   COPSE_DO(copse_cuts_add_flags(&s->cuts, cut->inside, slack, NULL, s->err));
@@ -129,14 +129,15 @@ static copse_status learn(struct splitter *s, const struct copse_sink_cut *cut, 
   return copse_cuts_add_flags(&s->cuts, cut->inside, slack, NULL, s->err);
 }
 
-/* A terminal that failed is likely to fail again: ask it first next time. */
+/* Puts a terminal that failed to the front: it is likely to fail again, so ask it first next
+ * time. */
 static void to_front(struct splitter *s, int i) {
   int terminal = s->order[i];
   memmove(s->order + 1, s->order, (size_t)i * sizeof *s->order);
   s->order[0] = terminal;
 }
 
-/* Which terminals from place `from` on receive less than the demand; so many of them. */
+/* Asks which terminals from place `from` on receive less than the demand; so many of them. */
 static copse_status ask(struct splitter *s, int from, int most, bool tight) {
   struct copse_sink_question question = {.source = s->network->n_nodes,
                                          .demand = s->demand,
@@ -187,7 +188,7 @@ static copse_status take_largest(struct splitter *s, struct step step) {
   return COPSE_OK;
 }
 
-/* No flow need be asked where that is known. */
+/* Whether a known cut is broken: no flow need be asked then. */
 static bool breaks_known_cut(const struct splitter *s) {
   for (int c = 0; c < s->cuts.n; c++)
     if (s->cuts.slack[c] < 0) return true;
@@ -222,7 +223,7 @@ static int64_t fastest_link(struct splitter *s, int w) {
   return fastest;
 }
 
-/* `groups` [n_nodes]: the smallest node of each. */
+/* Compares by groups; `groups` [n_nodes]: the smallest node of each. */
 static int by_group(const void *a, const void *b, void *groups) {
   const int *group = groups, u = *(const int *)a, v = *(const int *)b;
   return group[u] != group[v] ? group[u] - group[v] : u - v;
@@ -257,14 +258,14 @@ static int group_neighbours(struct splitter *s, int w, int n) {
   return n_groups;
 }
 
-/* Of `capacity`, what goes to the group r places on: equal parts, the rest spread evenly. */
+/* Returns what of `capacity` goes to the group r places on: equal parts, the rest spread evenly. */
 static int64_t part_for_offset(int64_t capacity, int64_t r, int64_t n_offsets) {
   int64_t rest = capacity % n_offsets;
   return capacity / n_offsets + (r * rest / n_offsets - (r - 1) * rest / n_offsets);
 }
 
 /*
- * The same for a single root and less than one unit for each group: the number `turn` of
+ * Returns the same for a single root and less than one unit for each group: the number `turn` of
  * the relays of a kind sends it to other groups than the others do, by quadratic residues, sums of
  * which rarely coincide, so that few hops reach many groups. All alike, the 8 rails of 128 hosts
  * would make one chain of hosts for a broadcast, 127 hops long.
@@ -398,7 +399,7 @@ static copse_status take_all(struct splitter *s, int u, int w, int t) {
 }
 
 /*
- * A balanced relay with at most two neighbours: passing through is all it is good for,
+ * Contracts a balanced relay with at most two neighbours: passing through is all it is good for,
  * and every cut keeps its value, so no flow is asked.
  */
 static copse_status contract(struct splitter *s, int w, int n) {
@@ -412,7 +413,7 @@ static copse_status contract(struct splitter *s, int w, int n) {
   return COPSE_OK;
 }
 
-/* Contracting one relay can leave the next with two neighbours, hence the repetition. */
+/* Contracts until none is left: contracting one relay can leave the next with two neighbours. */
 static copse_status contract_chains(struct splitter *s) {
   for (bool again = true; again;) {
     again = false;
@@ -451,8 +452,8 @@ static copse_status check_and_learn(struct splitter *s, int w, bool *served) {
   return COPSE_OK;
 }
 
-/* The tight cuts nearest to the terminals: hosts, as a rule. Nothing is split yet, or all
- * that is has been proved. */
+/* Learns the tight cuts nearest to the terminals: hosts, mostly. Nothing is split yet, or all that
+ * is has been proved. */
 static copse_status learn_tight(struct splitter *s) {
   COPSE_DO(ask(s, 0, s->network->n_terminals, true));
   for (int i = 0; i < s->sinks.n_cuts; i++) COPSE_DO(learn(s, &s->sinks.cuts[i], -1));
@@ -495,7 +496,7 @@ static copse_status split_relay(struct splitter *s, int w) {
 
 /* ---- all relays ---------------------------------------------------------------------------- */
 
-/* Slowest first: a network switch is split while its hosts still are small stars. */
+/* Returns the slowest relay: a network switch is split while its hosts still are small stars. */
 static int slowest_relay(struct splitter *s) {
   int slowest = -1;
   int64_t least = 0;
@@ -575,8 +576,9 @@ static void report(const struct splitter *s, const struct copse_progress *progre
 }
 
 /*
- * A cut that was found broken has the relays that are gone outside. While they were there, each
- * made it narrowest on the side where the steps lose least by it; that cut must be known too.
+ * Puts relays that are gone, which a cut that was found broken has outside, where it is narrowest:
+ * while they were there, each made it so on the side where the steps lose least by it; that cut
+ * must be known too.
  */
 static void put_relays_where_narrow(const struct splitter *s, unsigned char *inside) {
   for (size_t end = s->n_taken, first; end > 0; end = first) {
@@ -591,7 +593,7 @@ static void put_relays_where_narrow(const struct splitter *s, unsigned char *ins
   }
 }
 
-/* The cuts that the batch at hand breaks. */
+/* Learns the cuts that the batch at hand breaks. */
 static copse_status learn_from_batch(struct splitter *s) {
   for (int i = 0; i < s->sinks.n_cuts; i++) {
     const struct copse_sink_cut *cut = &s->sinks.cuts[i];
@@ -619,8 +621,8 @@ static copse_status take_batch(struct splitter *s, int most, int *n) {
 }
 
 /*
- * Many relays under one proof. Where that fails the cuts found broken join, and at last fewer
- * relays are tried at once; one that does not go is left to split_relay.
+ * Splits many relays under one proof. Where that fails the cuts found broken join, and at last
+ * fewer relays are tried at once; one that does not go is left to split_relay.
  */
 static copse_status split_batches(struct splitter *s, const struct copse_progress *progress) {
   int batch = s->network->n_nodes, tries = 0, done = 0, taken;
@@ -648,7 +650,7 @@ static copse_status split_batches(struct splitter *s, const struct copse_progres
   return COPSE_OK;
 }
 
-/* The roots' source has done its work: what is left is the relay-free graph alone. */
+/* Drops the roots' source, which has done its work: what is left is the relay-free graph alone. */
 static copse_status drop_source(struct splitter *s, int64_t k) {
   for (int i = 0; i < s->network->n_roots; i++)
     COPSE_DO(copse_flow_change(s->flow, s->network->n_nodes, s->network->roots[i].node,

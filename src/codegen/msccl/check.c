@@ -74,8 +74,8 @@ static long name_action(const void *ctx, struct copse_action action, char text[6
   return tb->ops[op].step->line;
 }
 
-/* Returns how many chunks of a step go in one slot, for the largest messages that the file is for.
- */
+/* Returns how many chunks of a step go in one slot, for the largest messages that the file is
+ * for. */
 static int group_of(const struct copse_mx_file *f) {
   static const int64_t slots_rccl[] = {2097152, 16384, 50176};
   static const int64_t slots_nccl[] = {2097152, 32768, 576000};
@@ -92,7 +92,7 @@ static struct copse_cell_at cell_at(const struct copse_mx_tb *tb, struct copse_m
   return (struct copse_cell_at){tb->gpu, at.letter, at.offset + chunk};
 }
 
-/* Chunks [from, to) of a step with connections. */
+/* Moves chunks [from, to) of a step with connections. */
 static copse_status move(struct run *r, int t, const struct copse_mx_step *s, int from, int to) {
   const struct copse_mx_tb *tb = &r->f->tbs[t];
   const struct copse_mx_type *type = &copse_mx_types[s->op];
@@ -127,7 +127,7 @@ static copse_status move(struct run *r, int t, const struct copse_mx_step *s, in
   return out ? copse_history_take(r->threads, t, &out->history, r->err) : COPSE_OK;
 }
 
-/* A local step: cpy, or `re` steps that run as one. */
+/* Does a local step: cpy, or `re` steps that run as one. */
 static copse_status compute(struct run *r, int t, const struct copse_mx_run_op *op) {
   const struct copse_mx_tb *tb = &r->f->tbs[t];
   struct copse_action action = copse_threads_act(r->threads, t);
@@ -190,7 +190,7 @@ static bool can_move(const struct run *r, int t, const struct copse_mx_run_op *o
          (!type->sends || r->queues[tb->out].n < r->room);
 }
 
-/* As far as the block gets; *progress if that is anywhere. */
+/* Runs as far as the block gets; *progress if that is anywhere. */
 static copse_status advance(struct run *r, int t, bool *progress, uint64_t *actions) {
   const struct copse_mx_tb *tb = &r->f->tbs[t];
   struct state *s = &r->states[t];
@@ -241,7 +241,8 @@ static int blocker(const struct run *r, int t, char *text, size_t size) {
   return next;
 }
 
-/* Every stuck block waits for a stuck one: there is a ring, which is what to say. */
+/* Refutes a deadlock: every stuck block waits for a stuck one, so there is a ring, which is what to
+ * say. */
 static copse_status refute_deadlock(const struct run *r) {
   char first[100], second[100];
   int t = 0, length = 1, start;
@@ -269,7 +270,8 @@ static copse_status refute_deadlock(const struct run *r) {
 typedef copse_status check_op(const struct run *r, const struct copse_mx_tb *tb,
                               const struct copse_mx_run_op *op);
 
-/* The caller's send buffer is not the program's to change, unless it is the output as well. */
+/* Checks that the caller's send buffer is kept: it is not the program's to change, unless it is the
+ * output as well. */
 static copse_status check_input_kept(const struct run *r, const struct copse_mx_tb *tb,
                                      const struct copse_mx_run_op *op) {
   const struct copse_mx_step *s = op->step;
@@ -280,7 +282,8 @@ static copse_status check_input_kept(const struct run *r, const struct copse_mx_
                          s->dst.offset);
 }
 
-/* All threads of a block copy at once: ranges that overlap in part have no defined result. */
+/* Checks that ranges don't overlap in part: all threads of a block copy at once, which has no
+ * defined result then. */
 static copse_status check_overlap(const struct run *r, const struct copse_mx_tb *tb,
                                   const struct copse_mx_run_op *op) {
   const struct copse_mx_step *s = op->step;
@@ -341,7 +344,7 @@ static void end_run(struct run *r) {
   copse_arena_free(&r->arena);
 }
 
-/* One run, in place or not; `actions` grows by what was followed. */
+/* Runs once, in place or not; `actions` grows by what was followed. */
 static copse_status run_once(const struct copse_mx_file *f, bool in_place, uint64_t *actions,
                              struct copse_err *err) {
   COPSE_AT_END(end_run)

@@ -196,7 +196,7 @@ static void read_collective(struct reader *r, const xmlNode *e) {
   f->block = parts ? f->chunks / f->n_ranks : f->chunks;
 }
 
-/* Which calls are served. */
+/* Reads which calls are served. */
 static void read_service(struct reader *r, const xmlNode *e) {
   struct copse_mx_file *f = r->file;
   f->in_place = get_int(r, e, "inplace", 0, INT32_MAX) != 0;
@@ -231,8 +231,8 @@ static void read_algo(struct reader *r, const xmlNode *e) {
       FAIL(r, COPSE_REFUTED, f->line, "gpu %d is missing; ngpus is %d", g, f->n_ranks);
 }
 
-/* The executors' scanner reads less than XML: no prolog, no tabs, all attributes of an element
- * on one line, in double quotes, no entities. */
+/* Checks what the executors' scanner reads, which is less than XML: no prolog, no tabs, all
+ * attributes of an element on one line, in double quotes, no entities. */
 static copse_status check_scanner(const char *label, const char *data, size_t size,
                                   struct copse_err *err) {
   long line = 1;
@@ -319,7 +319,7 @@ static int size_of(const struct copse_mx_file *f, int gpu, enum copse_buffer_let
                          : copse_collective_outputs(f->collective, f->n_ranks));
 }
 
-/* `rrc` is the one type whose offsets the parsers never look at. */
+/* Checks a place; `rrc` is the one type whose offsets the parsers never look at. */
 static copse_status check_place(const struct copse_mx_file *f, const struct copse_mx_tb *tb,
                                 int step, struct copse_mx_place at, struct copse_err *err) {
   static const char letters[] = "ios";
@@ -387,7 +387,7 @@ static copse_status fuse(const struct copse_mx_file *f, const struct copse_mx_tb
   return COPSE_OK;
 }
 
-/* The waits of pending nops and of the step itself; tb and step for now, not yet an op. */
+/* Takes the waits of pending nops and of the step itself; tb and step for now, not yet an op. */
 static void take_waits(const struct copse_mx_tb *tb, struct copse_mx_run_op *op, int step,
                        int n_pending) {
   for (int s = step; s >= 0 && (n_pending > 0 || s == step); s--) {
@@ -429,7 +429,8 @@ static copse_status fold(struct copse_mx_file *f, struct copse_mx_tb *tb, struct
   return COPSE_OK;
 }
 
-/* A wait ends with the first published operation whose number is at least the one it names. */
+/* Resolves waits: one ends with the first published operation whose number is at least the one it
+ * names. */
 static copse_status resolve_waits(struct copse_mx_file *f, int tb_index, struct copse_err *err) {
   struct copse_mx_tb *tb = &f->tbs[tb_index];
   for (int o = 0; o < tb->n_ops; o++)
@@ -500,7 +501,7 @@ static copse_status collect_ends(struct copse_mx_file *f, bool sends, struct cop
   return COPSE_OK;
 }
 
-/* A connection is a queue: the k-th send is for the k-th receive. */
+/* Checks a connection, which is a queue: the k-th send is for the k-th receive. */
 static copse_status check_pairs(const struct copse_mx_file *f, const struct copse_mx_tb *s,
                                 const struct copse_mx_tb *r, struct copse_err *err) {
   int i = next_op(s, 0, true), j = next_op(r, 0, false);
@@ -558,7 +559,7 @@ static copse_status connect(struct copse_mx_file *f, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* The executors keep at most 32 peers of a channel and direction. */
+/* Checks that a channel and direction has at most 32 peers, as many as the executors keep. */
 static copse_status check_channels(const struct copse_mx_file *f, struct copse_err *err) {
   for (int g = 0; g < f->n_ranks; g++) {
     const struct copse_mx_gpu *gpu = &f->gpus[g];

@@ -113,7 +113,7 @@ copse_status copse_mx_parse(const char *label, const char *data, size_t size,
  * what can't be run. O(steps^2 of a block). */
 copse_status copse_mx_fold(struct copse_mx_file *file, struct copse_err *err) COPSE_CHECKED;
 
-/* COPSE_REFUTED: "gpu 3 tb 1 step 7 (rrc) ..." */
+/* Returns COPSE_REFUTED: "gpu 3 tb 1 step 7 (rrc) ...". */
 copse_status copse_mx_refute(const struct copse_mx_file *file, const struct copse_mx_tb *tb,
                              int step, struct copse_err *err, const char *what, ...)
     __attribute__((format(printf, 5, 6)));

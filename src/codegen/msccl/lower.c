@@ -128,7 +128,7 @@ static int fewer_channels(struct spreading s) {
   return s.sharing == COPSE_MSCCL_SHARE_ALL && s.channels > 8 ? s.channels / 2 : s.channels - 1;
 }
 
-/* How many channels a pair may use for so many runs of a kind. */
+/* Returns how many channels a pair may use for so many runs of a kind. */
 static int share_of(const struct traffic *t, struct spreading s, int kind, int runs) {
   bool parts = t->has_sums && s.channels > 1;
   int channels = !parts ? s.channels : kind == 0 ? s.channels / 2 : s.channels - s.channels / 2;
@@ -183,7 +183,7 @@ static bool might_fit(const struct traffic *t, struct spreading spread,
 
 /* ---- the search ----------------------------------------------------------------------- */
 
-/* Room for the program, and the channels that pairs may use. */
+/* Makes room for the program, and sets the channels that pairs may use. */
 static copse_status start(const struct traffic *t, struct spreading spread,
                           struct copse_msccl_program *p, struct copse_err *err) {
   const struct job *job = t->job;
@@ -198,7 +198,7 @@ static copse_status start(const struct traffic *t, struct spreading spread,
   return COPSE_OK;
 }
 
-/* One attempt; COPSE_UNSUPPORTED with *m where it doesn't fit. */
+/* Makes one attempt; COPSE_UNSUPPORTED with *m where it doesn't fit. */
 static copse_status attempt(const struct traffic *t, struct spreading spread,
                             struct copse_msccl_program *p, struct copse_msccl_misfit *m,
                             struct copse_err *err) {
@@ -286,7 +286,8 @@ static copse_status add_tree(struct links *l, int tree, double exact, double rou
   return COPSE_OK;
 }
 
-/* The ways of an alltoall's unit differ in relays alone, which are the executor's choice. */
+/* Adds a unit's links. The ways of an alltoall's unit differ in relays alone, which are the
+ * executor's choice. */
 static copse_status add_unit(struct links *l, const struct copse_unit *unit, double exact,
                              double rounded) {
   for (int i = 0; i + 1 < unit->n_path; i++)
@@ -300,8 +301,8 @@ static copse_status add_unit(struct links *l, const struct copse_unit *unit, dou
   return unit->tree == unit->broadcast_tree ? COPSE_OK : add_tree(l, unit->tree, exact, rounded);
 }
 
-/* The most that the cut at hand adds to a link, as a part of what it carries with exact shares. No
- * link takes longer than the schedule says by more, whatever its bandwidth. */
+/* Computes the most that the cut at hand adds to a link, as a part of what it carries with exact
+ * shares. No link takes longer than the schedule says by more, whatever its bandwidth. */
 static copse_status added_by_cut(const struct job *job, double *more, struct copse_err *err) {
   COPSE_AT_END(end_links) struct links l = {.job = job, .err = err};
   *more = 0;
@@ -330,8 +331,8 @@ static double price(const struct candidate *c) {
 COPSE_ORDER(less_first, struct candidate,
             COPSE_COMPARE(price(a), price(b)) ?: COPSE_UP(block) ?: COPSE_UP(spread))
 
-/* Powers of two, which serve the usual sizes, and multiples of them that odd numbers of ranks and
- * trees ask for. */
+/* Lists powers of two, which serve the usual sizes, and multiples of them that odd numbers of ranks
+ * and trees ask for. */
 static int list_candidates(const struct job *job, struct candidate *to) {
   const int factors[] = {1, 3, 5, 7, job->schedule->n_ranks};
   int n = 0, most = COPSE_MSCCL_MAX_CHUNKS / job->cut.blocks;
@@ -486,7 +487,8 @@ static copse_status cut(struct job *job, struct copse_err *err) {
                     job->options.chunks, job->cut.blocks, COPSE_MSCCL_MAX_CHUNKS);
 }
 
-/* The loop counter of the executors ends at 65536 slots of this size for every chunk. */
+/* Bounds the bytes: the loop counter of the executors ends at 65536 slots of this size for every
+ * chunk. */
 static copse_status bound_bytes(struct job *job, struct copse_err *err) {
   static const int64_t slot[] = {2097152, 16384, 50176};
   int64_t most = slot[job->options.protocol] * 65536 * job->cut.chunks;

@@ -42,26 +42,27 @@ static inline bool copse_msccl_serves_usual(const struct copse_msccl_summary *su
   return (summary->multiple & (summary->multiple - 1)) == 0;
 }
 
-/* Thread blocks of a rank where options.max_blocks is 0. */
+/* Returns the thread blocks of a rank where options.max_blocks is 0. */
 int copse_msccl_default_blocks(const struct copse_msccl_options *options);
 
-/* The XML of a schedule; the caller frees *text. Where exact shares do not fit the executors, they
- * are rounded to the number of chunks that fits and adds least. COPSE_UNSUPPORTED for broadcast,
- * reduce, a demand matrix and a schedule that does not fit even so; COPSE_INVALID for options out
- * of range. Deterministic. O(32 * trees * ranks * channels) at most, for each number of chunks. */
+/* Writes the XML of a schedule; the caller frees *text. Where exact shares do not fit the
+ * executors, they are rounded to the number of chunks that fits and adds least. COPSE_UNSUPPORTED
+ * for broadcast, reduce, a demand matrix and a schedule that does not fit even so; COPSE_INVALID
+ * for options out of range. Deterministic. O(32 * trees * ranks * channels) at most, for each
+ * number of chunks. */
 copse_status copse_lower_msccl(const struct copse_schedule *schedule,
                                const struct copse_msccl_options *options, char **text, size_t *size,
                                struct copse_msccl_summary *summary,
                                struct copse_err *err) COPSE_CHECKED;
 
-/* The least max_blocks up to `most` with which copse_lower_msccl writes the schedule, with the
- * other options as they are; 0: none. */
+/* Finds the least max_blocks up to `most` with which copse_lower_msccl writes the schedule, with
+ * the other options as they are; 0: none. */
 copse_status copse_msccl_least_blocks(const struct copse_schedule *schedule,
                                       const struct copse_msccl_options *options, int most,
                                       int *least_blocks, struct copse_err *err) COPSE_CHECKED;
 
-/* Where copse_lower_msccl does not write the schedule: an option of `copse lower` with which it
- * does, tried, in words; else what has no such limits. */
+/* Advises where copse_lower_msccl does not write the schedule: an option of `copse lower` with
+ * which it does, tried, in words; else what has no such limits. */
 copse_status copse_msccl_advise(const struct copse_schedule *schedule,
                                 const struct copse_msccl_options *options, char *advice,
                                 size_t size, struct copse_err *err) COPSE_CHECKED;

@@ -39,7 +39,7 @@ void copse_msccl_program_free(struct copse_msccl_program *p) {
   *p = (struct copse_msccl_program){0};
 }
 
-/* A limit of the executors is met: what is added after it is lost. */
+/* Ends at a limit of the executors: what is added after it is lost. */
 static void end_at(struct copse_msccl_program *p, const char *what, int rank, int limit) {
   if (p->status != COPSE_OK) return;
   p->misfit = (struct copse_msccl_misfit){.what = what, .rank = rank, .limit = limit};
@@ -53,7 +53,7 @@ static int *load_of(struct copse_msccl_program *p, int src, int dst, int channel
   return &p->load[pair * COPSE_MSCCL_MAX_CHANNELS + (size_t)channel];
 }
 
-/* Blocks of the rank that send (or receive) on the channel. */
+/* Counts blocks of the rank that send (or receive) on the channel. */
 static int connections(const struct copse_msccl_program *p, int rank, int channel, bool send) {
   return p->ranks[rank].connections[send][channel];
 }
@@ -222,7 +222,7 @@ static struct copse_msccl_ref add_step(struct copse_msccl_program *p, int block,
   return (struct copse_msccl_ref){block, p->blocks[block].n_steps - 1};
 }
 
-/* `count` chunks of scratch of the rank. */
+/* Takes `count` chunks of scratch of the rank. */
 static struct copse_msccl_place scratch(struct copse_msccl_program *p, int rank, int count) {
   int at = p->ranks[rank].scratch;
   /* past the end of what fits: the limits are checked when the program is whole */
@@ -281,7 +281,7 @@ static struct copse_msccl_ref receive(const struct walk *w, int rank, int peer, 
 
 static int send_up(const struct walk *w, int rank);
 
-/* sum += every part, in groups that run as one operation; a group waits for all of its parts
+/* Adds: sum += every part, in groups that run as one operation; a group waits for all of its parts
  * at once. A published step ends a group. Returns the last step. */
 static struct copse_msccl_ref add_up(const struct walk *w, int block, struct copse_msccl_place sum,
                                      const struct copse_msccl_place *parts,
@@ -296,7 +296,8 @@ static struct copse_msccl_ref add_up(const struct walk *w, int block, struct cop
   return ref;
 }
 
-/* Plain: every child's sum into scratch. Returns the channel of the last, `channel` if none. */
+/* Collects plainly: every child's sum into scratch. Returns the channel of the last, `channel` if
+ * none. */
 static int collect(const struct walk *w, int rank, int channel) {
   const struct copse_unit_tree *t = w->run->unit->reduce;
   for (int i = t->first_child[rank]; i < t->first_child[rank + 1]; i++) {
@@ -322,8 +323,8 @@ static int plain_up(const struct walk *w, int rank) {
   return channel;
 }
 
-/* Fused: the children's sums are added as they come, into `acc`; all but the last child. *src:
- * where the sum so far is. Returns when. */
+/* Adds the children's sums fused, as they come, into `acc`; all but the last child. *src: where the
+ * sum so far is. Returns when. */
 static struct copse_msccl_ref fold_all_but_last(const struct walk *w, int rank,
                                                 struct copse_msccl_place acc,
                                                 struct copse_msccl_place *src) {
@@ -363,8 +364,8 @@ static int fused_up(const struct walk *w, int rank) {
   return channel;
 }
 
-/* All that makes `rank` send its sum to its parent, and on which channel; the parent's receive is
- * the caller's. */
+/* Adds all that makes `rank` send its sum to its parent, and returns on which channel; the parent's
+ * receive is the caller's. */
 static int send_up(const struct walk *w, int rank) {
   if (w->p->status != COPSE_OK) return -1;
   return w->style.fused ? fused_up(w, rank) : plain_up(w, rank);
@@ -380,7 +381,7 @@ static struct copse_msccl_ref fused_root(const struct walk *w, int root) {
   return add(w, block, COPSE_MSCCL_RRC, src, w->out, &before, 1);
 }
 
-/* The whole reduction; returns when the root's output has the sum. */
+/* Adds the whole reduction; returns when the root's output has the sum. */
 static struct copse_msccl_ref reduce(const struct walk *w) {
   const struct copse_unit_tree *t = w->run->unit->reduce;
   int root = w->run->unit->root, n = copse_tree_children(t, root), first = t->first_child[root];
@@ -397,7 +398,7 @@ static struct copse_msccl_ref reduce(const struct walk *w) {
 
 static void pass_down(const struct walk *w, int rank, int first, struct copse_msccl_ref have);
 
-/* `rank` takes the run from its parent and passes it on: to its first child in the same step
+/* Lets `rank` take the run from its parent and pass it on: to its first child in the same step
  * where the styles and the connections allow. */
 static void take_down(const struct walk *w, int rank, int parent, int channel) {
   const struct copse_unit_tree *t = w->run->unit->broadcast;
@@ -420,7 +421,7 @@ static void take_down(const struct walk *w, int rank, int parent, int channel) {
   pass_down(w, rank, first, ref);
 }
 
-/* To the children from index `first` on, once `have` is done. */
+/* Passes to the children from index `first` on, once `have` is done. */
 static void pass_down(const struct walk *w, int rank, int first, struct copse_msccl_ref have) {
   const struct copse_unit_tree *t = w->run->unit->broadcast;
   for (int i = first; i < t->first_child[rank + 1]; i++) {
@@ -475,7 +476,7 @@ static void spread(struct stage *s, const struct copse_unit_tree *t, int root, i
   }
 }
 
-/* sum += parts, the first after `after`; in groups that run as one operation. */
+/* Adds: sum += parts, the first after `after`; in groups that run as one operation. */
 static struct copse_msccl_ref add_parts(const struct walk *w, int block,
                                         struct copse_msccl_place sum,
                                         const struct copse_msccl_place *parts, int n,
@@ -489,9 +490,9 @@ static struct copse_msccl_ref add_parts(const struct walk *w, int block,
 }
 
 /*
- * The output gets the sum of what it had, or the input, and what came, by rank: so all of a group
- * add alike. Those of smaller ranks are summed first, in the place of the least. What is
- * overwritten has been sent by then.
+ * Adds a stage: the output gets the sum of what it had, or the input, and what came, by rank: so
+ * all of a group add alike. Those of smaller ranks are summed first, in the place of the least.
+ * What is overwritten has been sent by then.
  */
 static void add_stage(struct stage *s, int rank) {
   const struct walk *w = s->w;
@@ -583,8 +584,8 @@ static void emit_stages(struct walk *w) {
 
 /* ---- trees ------------------------------------------------------------------------------ */
 
-/* Both phases get channels of their own, where there are two: a block that did both would wait
- * for its own part of the result before it takes the next. */
+/* Chooses channels: both phases get their own, where there are two: a block that did both would
+ * wait for its own part of the result before it takes the next. */
 static void choose_channels(const struct walk *w, int channels, bool broadcast) {
   bool sums = w->run->unit->reduce && w->run->unit->broadcast, both = sums && channels > 1;
   w->p->kind = sums && !broadcast ? 0 : 1;
@@ -638,7 +639,7 @@ static void emit_trees(struct walk *w) {
 
 /* ---- paths: from the sender's input over scratch to the output --------------------------- */
 
-/* The place of the run at the path's stop `i`. */
+/* Returns the place of the run at the path's stop `i`. */
 static struct copse_msccl_place place(const struct walk *w, int i) {
   const struct copse_unit *u = w->run->unit;
   int first = u->path[0], last = u->path[u->n_path - 1], block = w->cut->block;
@@ -647,7 +648,7 @@ static struct copse_msccl_place place(const struct walk *w, int i) {
   return scratch(w->p, u->path[i], w->run->count);
 }
 
-/* The path's stop i takes the run and, if one block can, sends it on in the same step: *sent. */
+/* Lets the path's stop i take the run and, if one block can, send it on in the same step: *sent. */
 static struct copse_msccl_ref take(const struct walk *w, int i, struct copse_msccl_place at,
                                    int channel, int next, bool *sent) {
   const struct copse_unit *u = w->run->unit;

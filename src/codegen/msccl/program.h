@@ -110,7 +110,7 @@ copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_rank
                                        struct copse_err *err) COPSE_CHECKED;
 void copse_msccl_program_free(struct copse_msccl_program *p);
 
-/* When all steps are there: a block for every rank, channels 0, 1, ... without gaps. */
+/* Finishes when all steps are there: a block for every rank, channels 0, 1, ... without gaps. */
 copse_status copse_msccl_finish(struct copse_msccl_program *p) COPSE_CHECKED;
 
 struct copse_msccl_style {

@@ -110,8 +110,8 @@ static copse_status test_request(void *context, void *request, int *done) {
 
 static const char *why(void *context) { return ((struct wire *)context)->text; }
 
-/* Freeing a communicator is collective. Where others may be gone it stays as it is, for
- * messages on their way too. */
+/* Ends the wire; freeing a communicator is collective. Where others may be gone it stays as it is,
+ * for messages on their way too. */
 static void end_wire(void *context, int orderly) {
   struct wire *wire = context;
   if (orderly) {
@@ -150,7 +150,7 @@ static copse_status begin_arrival(struct wire *wire, MPI_Comm comm, struct arriv
   return code == MPI_SUCCESS ? COPSE_OK : failed(wire, "MPI_Iallgather", code);
 }
 
-/* "nothing has come from ranks 1, 3 ..." */
+/* Tells "nothing has come from ranks 1, 3 ...". */
 static void tell_missing(struct wire *wire, const struct arrival *arrival, double seconds) {
   const volatile char *here = arrival->here;
   const size_t room = sizeof wire->text - 80; /* for what follows the list */
@@ -176,7 +176,7 @@ static void tell_missing(struct wire *wire, const struct arrival *arrival, doubl
            missing > 0 ? "" : " has not come", seconds);
 }
 
-/* MPI_Comm_dup with a timeout. After a failure MPI may still write to `arrival`. */
+/* Duplicates by MPI_Comm_dup with a timeout. After a failure MPI may still write to `arrival`. */
 static copse_status duplicate(struct wire *wire, MPI_Comm comm, double seconds) {
   static const struct timespec nap = {0, 100000};
   MPI_Request requests[2];
@@ -199,7 +199,7 @@ static copse_status duplicate(struct wire *wire, MPI_Comm comm, double seconds) 
   return COPSE_OK;
 }
 
-/* Ranks and tags of wire->comm, which from here on returns its errors. */
+/* Finds ranks and tags of wire->comm, which from here on returns its errors. */
 static copse_status describe(struct wire *wire, copse_wire *out) {
   void *most = NULL;
   int found = 0, code = MPI_Comm_set_errhandler(wire->comm, MPI_ERRORS_RETURN);
@@ -276,7 +276,7 @@ static int find_suspect(void) {
   return suspect;
 }
 
-/* Append to a text of `size` bytes and return the new length. printf must not be called in a
+/* Appends to a text of `size` bytes and returns the new length. printf must not be called in a
  * handler of signals. */
 static size_t add(char *text, size_t size, size_t used, const char *more) {
   while (*more && used + 1 < size) text[used++] = *more++;
@@ -335,7 +335,7 @@ static void start_watching(const struct itimerval *timer, void (*handler)(int),
   (void)setitimer(ITIMER_REAL, timer, NULL);
 }
 
-/* One call that lets nothing else happen meanwhile. */
+/* Watches one call that lets nothing else happen meanwhile. */
 static void watch(const char *call, const char *reason) {
   const struct itimerval timer = {.it_value = interval(limit)};
   const char *rank = getenv("PMIX_RANK"); /* the launcher's word, before MPI has it */
@@ -346,8 +346,8 @@ static void watch(const char *call, const char *reason) {
   start_watching(&timer, give_up, reason);
 }
 
-/* All calls that don't block. The line begins with a newline: Open MPI may be in the midst of one
- * of its own, the same again and again. */
+/* Watches all calls that don't block. The line begins with a newline: Open MPI may be in the midst
+ * of one of its own, the same again and again. */
 static void watch_calls(void) {
   const struct timeval period = interval(limit / TICKS_PER_TIMEOUT);
   const struct itimerval timer = {.it_interval = period, .it_value = period};
@@ -397,7 +397,7 @@ static copse_status test_watched(void *context, void *request, int *done) {
   return status;
 }
 
-/* Where others may be gone MPI_Finalize would wait for them: the process just ends. */
+/* Ends the process: where others may be gone MPI_Finalize would wait for them, so it just ends. */
 static void end_process(void *context, int orderly) {
   stop_watching();
   free(context);
@@ -416,8 +416,8 @@ static copse_status begin_counting(struct wire *wire, const copse_wire *out) {
   return COPSE_OK;
 }
 
-/* The entry that `copse run` looks up by name: MPI_Init, and a wire over all processes, whose
- * orderly end is MPI_Finalize. Both end the process (exit status 4, one line) where they take
+/* Starts as the entry that `copse run` looks up by name: MPI_Init, and a wire over all processes,
+ * whose orderly end is MPI_Finalize. Both end the process (exit status 4, one line) where they take
  * longer than timeout_seconds. COPSE_UNSUPPORTED for another version of copse. `text` gets the
  * reason. */
 COPSE_API copse_status copse_mpi_start(const char *version, double timeout_seconds, copse_wire *out,

@@ -54,7 +54,7 @@ void copse_multisets_free(struct copse_multisets *sets) {
   free(sets);
 }
 
-/* The number of the multiset in `sum`. */
+/* Finds the number of the multiset in `sum`. */
 static copse_status intern(struct copse_multisets *sets, int *set, struct copse_err *err) {
   size_t n = (size_t)sets->n_ranks, cursor = 0;
   uint64_t key = 0xcbf29ce484222325u; /* FNV-1a */
@@ -224,7 +224,7 @@ void copse_history_drop(struct copse_history *h) {
   free(h);
 }
 
-/* The thread knows both: of each thread the later action. */
+/* Merges what the thread knows of both: of each thread the later action. */
 static copse_status merge(struct copse_threads *t, struct thread *me, const struct copse_history *b,
                           struct copse_err *err) {
   const struct copse_history *a = me->known;
@@ -354,7 +354,8 @@ int copse_cells_size(const struct copse_cells *c, int rank, enum copse_buffer_le
   return (letter == COPSE_LETTER_S ? c->of.scratch[rank] : blocks * c->of.block) * c->of.slices;
 }
 
-/* In place, one of input and output is a part of the other or both are the same. */
+/* Returns a cell's index. In place, one of input and output is a part of the other or both are the
+ * same. */
 static size_t index_of(const struct copse_cells *c, struct copse_cell_at at) {
   if (c->of.in_place) {
     int own = at.rank * c->of.block * c->of.slices;
@@ -601,7 +602,7 @@ static struct copse_value expected(const struct copse_cells *c, int rank, int j,
   return v;
 }
 
-/* A file for a rooted collective serves one root: the one whose result it has. */
+/* Finds the root that a file for a rooted collective serves: the one whose result it has. */
 static int find_root(const struct copse_cells *c) {
   bool reduce = c->of.collective == COPSE_REDUCE;
   int last = c->of.n_ranks - 1;

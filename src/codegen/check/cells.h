@@ -20,18 +20,20 @@ struct copse_history; /* a snapshot; owned by the threads, and freed with them a
  * part of its history, once they have met. */
 struct copse_threads;
 
-/* The thread does its next action. */
+/* Notes that the thread does its next action, which it returns. */
 struct copse_action copse_threads_act(struct copse_threads *threads, int thread);
 uint32_t copse_threads_time(const struct copse_threads *threads, int thread);
 
-/* A group's members meet. */
+/* Notes that a group's members meet. */
 void copse_threads_meet(struct copse_threads *threads, int thread);
 
-/* What the thread has done and knows by now; kept until copse_history_drop or the threads' end. */
+/* Returns what the thread has done and knows by now; kept until copse_history_drop or the threads'
+ * end. */
 copse_status copse_history_take(struct copse_threads *threads, int thread,
                                 struct copse_history **out, struct copse_err *err) COPSE_CHECKED;
 void copse_history_drop(struct copse_history *history);
-/* The thread learns all that the history holds, or of one action alone. */
+/* Lets the thread learn all that the history holds (copse_history_learn_action: one action
+ * alone). */
 copse_status copse_history_learn(struct copse_threads *threads, int thread,
                                  struct copse_history *history,
                                  struct copse_err *err) COPSE_CHECKED;
@@ -73,14 +75,14 @@ struct copse_cells_of {
   const void *ctx;
 };
 
-/* The cells as the collective finds them, in the arena. COPSE_UNSUPPORTED beyond 2^25 cells. Ends
- * with copse_cells_free, also after a failure. */
+/* Makes the cells as the collective finds them, in the arena. COPSE_UNSUPPORTED beyond 2^25 cells.
+ * Ends with copse_cells_free, also after a failure. */
 copse_status copse_cells_new(struct copse_arena *arena, const struct copse_cells_of *of,
                              struct copse_cells **out, struct copse_threads **threads,
                              struct copse_err *err) COPSE_CHECKED;
 void copse_cells_free(struct copse_cells *cells);
 
-/* How many chunks the buffer has at the rank. */
+/* Returns how many chunks the buffer has at the rank. */
 int copse_cells_size(const struct copse_cells *cells, int rank, enum copse_buffer_letter letter);
 
 /* A chunk of a rank's memory; must be there (copse_cells_size). */
@@ -101,14 +103,14 @@ copse_status copse_cells_read(struct copse_cells *cells, struct copse_action act
 copse_status copse_cells_write(struct copse_cells *cells, struct copse_action action,
                                struct copse_cell_at at, struct copse_value value,
                                struct copse_err *err) COPSE_CHECKED;
-/* a += b, as done by `action`. */
+/* Adds: a += b, as done by `action`. */
 copse_status copse_cells_add(struct copse_cells *cells, struct copse_action action,
                              struct copse_value *a, struct copse_value b,
                              struct copse_err *err) COPSE_CHECKED;
 
-/* COPSE_REFUTED where something done to a rank's memory may still go on when the rank leaves:
- * thread first_end + r is the end of rank r. Reads by threads from `exempt` on don't
- * count; see below. */
+/* Returns COPSE_REFUTED where something done to a rank's memory may still go on when the rank
+ * leaves: thread first_end + r is the end of rank r. Reads by threads from `exempt` on don't count;
+ * see below. */
 copse_status copse_cells_check_left(struct copse_cells *cells, int first_end, int exempt,
                                     struct copse_err *err) COPSE_CHECKED;
 
@@ -125,11 +127,12 @@ struct copse_late_reads {        /* zero-initialise; ends with its arena */
 copse_status copse_late_reads_take(const struct copse_cells *cells, int first, int first_end,
                                    struct copse_late_reads *out,
                                    struct copse_err *err) COPSE_CHECKED;
-/* Thread first_entry + r stands for the entry of rank r. `late` is borrowed; NULL: none. */
+/* Guards cells against late reads; thread first_entry + r stands for the entry of rank r. `late` is
+ * borrowed; NULL: none. */
 void copse_cells_guard(struct copse_cells *cells, const struct copse_late_reads *late,
                        int first_entry);
 
-/* COPSE_REFUTED where an output is not what the collective promises, with the step. A broadcast
- * or reduce may have any one root. */
+/* Returns COPSE_REFUTED where an output is not what the collective promises, with the step. A
+ * broadcast or reduce may have any one root. */
 copse_status copse_cells_check_result(struct copse_cells *cells,
                                       struct copse_err *err) COPSE_CHECKED;

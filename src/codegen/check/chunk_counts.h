@@ -84,7 +84,7 @@ static inline copse_status copse_plan_is_regular(const struct copse_plan *plan, 
   return COPSE_OK;
 }
 
-/* The number of chunks to try after n, 0 to start; 0: no more. */
+/* Returns the number of chunks to try after n, 0 to start; 0: no more. */
 static inline uint32_t copse_next_chunks(uint32_t n, uint32_t fifo, bool regular) {
   if (!regular) return n <= 3 * fifo ? n + 1 : 0;
   return n == 0 ? 1 : n == 1 ? fifo + 3 : 0;

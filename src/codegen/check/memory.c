@@ -22,13 +22,13 @@ static uint64_t mix(uint64_t h, uint64_t v) {
   return h ^ (h >> 31);
 }
 
-/* Fractions are hashed in lowest terms, as they may come unreduced. */
+/* Hashes a fraction in lowest terms, as it may come unreduced. */
 static uint64_t hash_fraction(uint64_t h, int64_t num, int64_t den) {
   int64_t g = copse_gcd(num, den);
   return mix(mix(h, (uint64_t)(num / g)), (uint64_t)(den / g));
 }
 
-/* Equal pieces get one class. */
+/* Gives equal pieces one class. */
 static copse_status classify_pieces(struct copse_memory *m, struct copse_err *err) {
   const struct copse_plan *plan = m->plan;
   uint32_t n = plan->header.n_pieces;
@@ -47,7 +47,7 @@ static copse_status classify_pieces(struct copse_memory *m, struct copse_err *er
   return COPSE_OK;
 }
 
-/* The data block behind an operand: what an allgather's input is to its output. */
+/* Returns the data block behind an operand: what an allgather's input is to its output. */
 static uint32_t data_block(const struct copse_plan *plan, const struct copse_plan_operand *o) {
   const struct copse_plan_header *h = &plan->header;
   if (h->collective == COPSE_ALLTOALL) /* a block per sender and receiver */
@@ -68,7 +68,7 @@ static uint64_t key_of(const struct copse_memory_place *p) {
   return mix(mix(copse_key_pair((int)p->rank, (int)p->buffer), p->block), p->piece);
 }
 
-/* The number of the place, or -1. */
+/* Returns the number of the place, or -1. */
 static int find_place(const struct copse_memory *m, const struct copse_memory_place *p) {
   uint64_t key = key_of(p);
   size_t cursor = 0;
@@ -96,7 +96,8 @@ static copse_status place_of(struct copse_memory *m, const struct copse_plan_ope
   return COPSE_OK;
 }
 
-/* NCCL gives a broadcast's input and a reduce's output only at the root. */
+/* Whether an operand's buffer is given: NCCL gives a broadcast's input and a reduce's output only
+ * at the root. */
 static bool is_given(const struct copse_plan *plan, const struct copse_plan_operand *o) {
   if (plan->header.collective == COPSE_BROADCAST && o->buffer == COPSE_BUFFER_INPUT)
     return (int32_t)o->rank == plan->header.root;
@@ -134,7 +135,7 @@ static int compare_pieces(const struct copse_plan_piece *a, const struct copse_p
 
 COPSE_ORDER(compare_rows, struct row, COPSE_UP(block) ?: compare_pieces(a->piece, b->piece))
 
-/* Within a block pieces must be the same or apart, and leave no gap from 0 to 1. */
+/* Checks that within a block pieces are the same or apart, and leave no gap from 0 to 1. */
 static copse_status check_tiling(const struct copse_memory *m, const char *label,
                                  struct copse_err *err) {
   COPSE_AT_END(copse_free_at) struct row *rows = NULL;
@@ -191,7 +192,8 @@ void copse_memory_free(struct copse_memory *m) {
   copse_arena_free(&m->launch);
 }
 
-/* An input holds its rank's own contribution; so does, in place, the output it shares. */
+/* Whether a place holds its rank's own contribution: an input does; so does, in place, the output
+ * it shares. */
 static bool starts_with_input(const struct copse_memory *m, const struct copse_memory_place *p) {
   const struct copse_plan_header *h = &m->plan->header;
   if (p->buffer == COPSE_BUFFER_INPUT) return true;
@@ -286,8 +288,8 @@ struct copse_order {
 
 enum { RECENT = 4 }; /* signals that a worker took in last */
 
-/* One pass of a sort by counting: `order` by the key of each, in the order of `by` where keys are
- * the same. `first` [n_keys + 1]: where each key begins. */
+/* Does one pass of a sort by counting: `order` by the key of each, in the order of `by` where keys
+ * are the same. `first` [n_keys + 1]: where each key begins. */
 static void sort_by(const uint32_t *by, size_t n, const uint32_t *key, uint32_t n_keys,
                     uint32_t *first, uint32_t *order) {
   memset(first, 0, ((size_t)n_keys + 1) * sizeof *first);
@@ -344,7 +346,7 @@ void copse_order_free(struct copse_order *o) {
   if (o) copse_arena_free(&o->launch);
 }
 
-/* How often an operation runs in a launch. */
+/* Returns how often an operation runs in a launch. */
 static uint32_t times_of(uint8_t when, uint32_t chunks, uint32_t fifo) {
   if (when == COPSE_WHEN_ALWAYS) return chunks;
   if (when == COPSE_WHEN_FIRST || when == COPSE_WHEN_LAST) return 1;
@@ -405,7 +407,7 @@ uint32_t copse_order_pending(const struct copse_order *o, uint32_t channel) {
   return o->channels[o->position[channel]].pending;
 }
 
-/* The worker knows that the rank has entered this launch. */
+/* Notes that the worker knows that the rank has entered this launch. */
 static void note_entered(struct copse_order *o, uint32_t worker, uint32_t rank) {
   o->entered[worker * o->n_words + rank / 64] |= (uint64_t)1 << (rank % 64);
 }
@@ -460,7 +462,7 @@ static bool has_just_taken_in(const struct copse_order *o, struct copse_event ev
   return false;
 }
 
-/* The worker's past up to `time` is before what the search asks about. */
+/* Notes that the worker's past up to `time` is before what the search asks about. */
 static void reach(struct copse_order *o, uint32_t worker, uint32_t time) {
   struct worker *w = &o->workers[worker];
   if (w->search != o->search) {

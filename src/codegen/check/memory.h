@@ -71,19 +71,19 @@ copse_status copse_memory_map(struct copse_memory *memory, const struct copse_pl
                               struct copse_err *err) COPSE_CHECKED;
 void copse_memory_free(struct copse_memory *memory);
 
-/* How many data blocks there are: see struct copse_content. */
+/* Counts the data blocks: see struct copse_content. */
 uint32_t copse_memory_blocks(const struct copse_plan *plan);
 
-/* All slots as at the start of a launch. */
+/* Sets all slots as at the start of a launch. */
 void copse_memory_start(struct copse_memory *memory);
-/* All cells as at the start of the launch, for its chunk c. singles [n_ranks]: {rank}. */
+/* Sets all cells as at the start of the launch, for its chunk c. singles [n_ranks]: {rank}. */
 void copse_memory_start_chunk(struct copse_memory *memory, uint32_t c, const int *singles);
 
-/* The place of (rank, output block, piece class), or COPSE_NO_PLACE. */
+/* Returns the place of (rank, output block, piece class), or COPSE_NO_PLACE. */
 uint32_t copse_memory_output(const struct copse_memory *memory, uint32_t rank, uint32_t block,
                              uint32_t piece);
 
-/* The cell that operand `i` of MOVE `op` means for chunk c. */
+/* Returns the cell that operand `i` of MOVE `op` means for chunk c. */
 struct copse_cell *copse_memory_cell(struct copse_memory *memory, uint32_t op, uint32_t i,
                                      uint32_t c);
 
@@ -99,18 +99,18 @@ struct copse_cell *copse_memory_cell(struct copse_memory *memory, uint32_t op, u
 
 struct copse_order;
 
-/* In the arena. */
+/* Makes an order in the arena. */
 copse_status copse_order_new(struct copse_arena *arena, const struct copse_plan *plan,
                              struct copse_order **out, struct copse_err *err) COPSE_CHECKED;
 void copse_order_free(struct copse_order *o);
-/* Nothing has been done in a launch of so many chunks. O(operations + channels). */
+/* Resets to nothing done in a launch of so many chunks. O(operations + channels). */
 copse_status copse_order_reset(struct copse_order *o, uint32_t chunks,
                                struct copse_err *err) COPSE_CHECKED;
 
-/* The worker does its next operation. */
+/* Notes that the worker does its next operation. */
 struct copse_event copse_order_tick(struct copse_order *o, uint32_t worker);
 
-/* The channel's sender signals. */
+/* Notes that the channel's sender signals. */
 copse_status copse_order_send(struct copse_order *o, uint32_t channel,
                               struct copse_err *err) COPSE_CHECKED;
 /* Fetches what the next call on the channel will touch. */

@@ -68,7 +68,7 @@ struct notified {
   uint32_t *writer;  /* [n_regions] worker whose rank must be notified of the reader, or NOBODY */
 };
 
-/* A plan without packets has NULL, with which the functions below do nothing. */
+/* Makes the table; a plan without packets has NULL, with which the functions below do nothing. */
 static copse_status new_notified(struct copse_arena *arena, const struct copse_plan *plan,
                                  struct notified **out, struct copse_err *err) {
   const struct copse_plan_header *h = &plan->header;
@@ -106,8 +106,8 @@ static void reset_notified(struct notified *notified) {
   memset(notified->writer, 0xff, h->n_regions * sizeof *notified->writer); /* NOBODY */
 }
 
-/* The worker writes a region's packets; `entered`: it knows by signals that the region's rank
- * has entered this launch, and needs no more. */
+/* Notes that the worker writes a region's packets; `entered`: it knows by signals that the region's
+ * rank has entered this launch, and needs no more. */
 static void note_packets_sent(struct notified *notified, uint32_t worker, uint32_t region,
                               bool entered) {
   if (!notified) return;
@@ -126,7 +126,7 @@ static void note_packets_read(struct notified *notified, uint32_t worker, uint32
     of_worker(notified, worker)[i] |= of_region(notified, region)[i];
 }
 
-/* A rank's workers leave a launch together. */
+/* Whether a rank is notified: its workers leave a launch together. */
 static bool rank_is_notified(const struct notified *notified, uint32_t rank, uint32_t of) {
   const struct copse_plan_rank *r = &notified->plan->ranks[rank];
   for (uint32_t w = r->first_worker; w < r->first_worker + r->n_workers; w++)
@@ -134,8 +134,8 @@ static bool rank_is_notified(const struct notified *notified, uint32_t rank, uin
   return false;
 }
 
-/* COPSE_REFUTED, naming a writer whose rank need not have been notified of its reader. At the end
- * of a launch. */
+/* Returns COPSE_REFUTED, naming a writer whose rank need not have been notified of its reader. At
+ * the end of a launch. */
 static copse_status check_notified(const struct notified *notified, const char *label,
                                    struct copse_err *err) {
   if (!notified) return COPSE_OK;
@@ -200,7 +200,7 @@ static copse_status refute(struct proof *p, uint32_t worker, const char *what) {
       p->cursors[worker].chunk, p->chunks, p->memory->in_place ? ", in place" : "", what);
 }
 
-/* The operand is "input[0] of rank 3". */
+/* Refutes; the operand is "input[0] of rank 3". */
 static copse_status refute_operand(struct proof *p, uint32_t worker,
                                    const struct copse_plan_operand *o, const char *what) {
   static const char *const names[] = {"input", "output", "scratch", "packets"};
@@ -224,8 +224,8 @@ static copse_status add_read(struct proof *p, struct copse_cell *cell, struct co
   return COPSE_OK;
 }
 
-/* Packets are there when the reader sees them; but a signal must have announced them, or an
- * executor that goes by signals would read too early and a report name nobody. */
+/* Reads packets, which are there when the reader sees them; but a signal must have announced them,
+ * or an executor that goes by signals would read too early and a report name nobody. */
 static copse_status read_packets(struct proof *p, uint32_t worker,
                                  const struct copse_plan_operand *o,
                                  const struct copse_cell *cell) {
@@ -235,7 +235,7 @@ static copse_status read_packets(struct proof *p, uint32_t worker,
   return COPSE_OK;
 }
 
-/* One source: written before, ordered after its writer, and the same data as the others. */
+/* Reads one source: written before, ordered after its writer, and the same data as the others. */
 static copse_status read_source(struct proof *p, uint32_t worker, struct copse_event now,
                                 const struct copse_plan_operand *o, struct copse_cell *cell,
                                 const struct copse_content *like) {
@@ -258,7 +258,7 @@ static void write_cell(struct copse_cell *cell, struct copse_event now,
   *cell = (struct copse_cell){.content = *value, .writer = now, .written = 1};
 }
 
-/* Packets: readers look for the launch's flag, which must come once. */
+/* Writes packets: readers look for the launch's flag, which must come once. */
 static copse_status write_packets(struct proof *p, uint32_t worker, struct copse_event now,
                                   const struct copse_plan_operand *o, struct copse_cell *cell,
                                   const struct copse_content *value) {
@@ -271,8 +271,8 @@ static copse_status write_packets(struct proof *p, uint32_t worker, struct copse
 }
 
 /* Whether all earlier uses of the cell are over. A value that the rank's input went into comes
- * after the reading of that input, if there was but one; so does the writing of the value over it.
- */
+ * after the reading of that input, if there was but one; so does the writing of the value over
+ * it. */
 static bool is_free(struct proof *p, uint32_t worker, const struct copse_plan_operand *o,
                     const struct copse_cell *cell, const struct copse_content *value) {
   const struct copse_content *was = &cell->content;
@@ -295,7 +295,7 @@ static bool has_entered(struct proof *p, uint32_t worker, uint32_t rank,
   return copse_order_knows_entered(p->order, worker, rank);
 }
 
-/* A destination: nobody may still read or write it, and its owner must have entered. */
+/* Writes a destination: nobody may still read or write it, and its owner must have entered. */
 static copse_status write_destination(struct proof *p, uint32_t worker, struct copse_event now,
                                       const struct copse_plan_operand *o, struct copse_cell *cell,
                                       const struct copse_content *value) {
@@ -453,7 +453,7 @@ static copse_status check_balance(struct proof *p) {
   return COPSE_OK;
 }
 
-/* What a peer wrote, or read for a group, must have been announced before the rank's own workers
+/* Checks that what a peer wrote, or read for a group, was announced before the rank's own workers
  * were through. */
 static copse_status check_settled(struct proof *p, struct copse_event access, uint32_t rank,
                                   bool reads) {
@@ -506,7 +506,7 @@ static bool is_promised(const struct copse_plan_header *h, uint32_t rank, uint32
   }
 }
 
-/* The multiset that data block `block` must consist of at the end. */
+/* Returns the multiset that data block `block` must consist of at the end. */
 static int promised_set(const struct proof *p, uint32_t block) {
   const struct copse_plan_header *h = &p->plan->header;
   if (copse_collective_reduces((copse_collective)h->collective)) return p->everyone;
@@ -542,7 +542,7 @@ static copse_status check_cell_result(struct proof *p, const struct copse_memory
   return refute_result(p, place->rank, place->block, place->piece, what);
 }
 
-/* At the end of a chunk. That every promised place is there, check_promises says. */
+/* Checks at the end of a chunk. That every promised place is there, check_promises says. */
 static copse_status check_results(struct proof *p) {
   for (uint32_t i = 0; i < p->memory->n_places; i++) {
     const struct copse_memory_place *place = &p->memory->places[i];
@@ -555,7 +555,7 @@ static copse_status check_results(struct proof *p) {
 
 COPSE_ORDER(compare_keys, uint64_t, COPSE_COMPARE(*a, *b))
 
-/* One (block, piece) pair has a place at every rank that is promised the block. */
+/* Checks that a (block, piece) pair has a place at every rank that is promised the block. */
 static copse_status check_piece_promises(struct proof *p, uint32_t block, uint32_t piece) {
   const struct copse_plan_header *h = &p->plan->header;
   for (uint32_t rank = 0; rank < h->n_ranks; rank++)
@@ -565,14 +565,14 @@ static copse_status check_piece_promises(struct proof *p, uint32_t block, uint32
   return COPSE_OK;
 }
 
-/* The first block that has to be moved from `from` on; `end` if none before it. An alltoall by
- * demand has blocks without elements, of which nothing is promised. */
+/* Returns the first block that has to be moved from `from` on; `end` if none before it. An alltoall
+ * by demand has blocks without elements, of which nothing is promised. */
 static uint32_t next_block(const struct copse_plan *plan, uint32_t from, uint32_t end) {
   while (from < end && plan->header.n_extents > 0 && plan->extents[from].num == 0) from++;
   return from;
 }
 
-/* Every promised block, piece by piece: the pieces in use anywhere tile the block. */
+/* Checks every promised block, piece by piece: the pieces in use anywhere tile the block. */
 static copse_status check_promises(struct proof *p) {
   uint32_t blocks = copse_memory_blocks(p->plan), next = 0;
   COPSE_AT_END(copse_free_at) uint64_t *keys = NULL;
@@ -643,7 +643,7 @@ static copse_status start_chunk(struct proof *p) {
   return COPSE_OK;
 }
 
-/* All workers do a chunk before any does the next: none may wait for a later one, or a ring of
+/* Runs a chunk of all workers before any does the next: none may wait for a later one, or a ring of
  * waits could reach over more chunks than are tried here. */
 static copse_status run_chunk(struct proof *p, uint32_t chunk) {
   uint32_t n = p->plan->header.n_workers;
@@ -701,8 +701,8 @@ static copse_status prove_runs(struct proof *p, struct copse_proof_report *repor
 
 /* ---- channels ---------------------------------------------------------------------------- */
 
-/* Executors that look at packets skip the signals and waits that packets make superfluous: both
- * ends of a channel or none. */
+/* Checks that both ends of a channel or none are superfluous by packets: executors that look at
+ * packets skip such signals and waits. */
 static copse_status check_channels(struct proof *p) {
   uint8_t *seen;
   COPSE_DO(COPSE_ARRAY(&p->arena, p->plan->header.n_channels, seen, p->err));
@@ -727,7 +727,7 @@ static copse_status check_channels(struct proof *p) {
  * 0.9 to 1.3 times the peak beyond the plan itself. */
 enum { PLACE_BYTES = 144, SUM_BYTES = 160, WAIT_BYTES = 20, LATE_BYTES = 32 };
 
-/* About what a proof will take: every output is written once, and no sum is asked for twice. */
+/* Estimates what a proof will take: every output is written once, and no sum is asked for twice. */
 static uint64_t estimate_bytes(const struct proof *p) {
   const struct copse_plan *plan = p->plan;
   const struct copse_plan_header *h = &plan->header;
@@ -751,7 +751,7 @@ static uint64_t estimate_bytes(const struct proof *p) {
          (uint64_t)h->n_channels * 48 + (uint64_t)h->n_workers * (h->n_ranks / 8 + 64);
 }
 
-/* COPSE_NOMEM, before anything is followed, where that is more than there is. */
+/* Fails with COPSE_NOMEM, before anything is followed, where that is more than there is. */
 static copse_status check_room(const struct proof *p) {
   uint64_t bytes = estimate_bytes(p), available = copse_memory_available();
   if (bytes <= available) return COPSE_OK;

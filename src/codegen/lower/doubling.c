@@ -124,14 +124,14 @@ static copse_status make_hops(struct lowering *l) {
                             sizeof *l->hops, &l->on, l->b->err);
 }
 
-/* Hops that come to a rank in a stage: [*first, *end) of l->into. */
+/* Finds hops that come to a rank in a stage: [*first, *end) of l->into. */
 static void find_arrivals(const struct lowering *l, int rank, int unit, int stage, int *first,
                           int *end) {
   *first = l->into.first[key(l, rank, unit, stage)];
   *end = l->into.first[key(l, rank, unit, stage) + 1];
 }
 
-/* Grouped by rank, as the plan has them. */
+/* Makes regions grouped by rank, as the plan has them. */
 static void make_regions(struct lowering *l) {
   for (int rank = 0; rank < l->n_ranks; rank++)
     for (int u = 0; u < l->n_units; u++)
@@ -257,7 +257,7 @@ static void add_worker(struct lowering *l, int rank, int worker) {
   copse_build_worker(l->b, rank, first_op);
 }
 
-/* A rank adds no more than an operation has room for. */
+/* Checks that a rank adds no more than an operation has room for. */
 static copse_status check_operands(const struct lowering *l) {
   for (int k = 0; k < l->n_ranks * l->n_units * l->n_stages; k++) {
     int n = l->into.first[k + 1] - l->into.first[k];
@@ -296,8 +296,8 @@ copse_status copse_lower_doubling(struct copse_plan_build *b) {
 
 /* ---- in one hop ---------------------------------------------------------------------------- */
 
-/* Ranks that the trees don't join straight may have no way to each other, or one over third ranks.
- */
+/* Checks that the trees join all ranks straight: others may have no way to each other, or one over
+ * third ranks. */
 static copse_status check_pairs(const struct copse_schedule *s, struct copse_arena *arena,
                                 struct copse_err *err) {
   size_t n = (size_t)s->n_ranks;
@@ -317,7 +317,7 @@ static copse_status check_pairs(const struct copse_schedule *s, struct copse_are
   return COPSE_OK;
 }
 
-/* To all others, the next rank first: not everybody to one at the same moment. */
+/* Makes stars to all others, the next rank first: not everybody to one at the same moment. */
 static copse_status make_stars(struct lowering *l, struct copse_err *err) {
   int n = l->n_ranks;
   struct copse_schedule_tree *trees;
@@ -387,7 +387,7 @@ static uint32_t group_region(const struct group_lowering *l, int rank, int u, bo
   return (uint32_t)(2 * (rank * l->n_units + u) + out);
 }
 
-/* The root's share of the block: what it broadcasts, which is what it has reduced. */
+/* Computes the root's share of the block: what it broadcasts, which is what it has reduced. */
 static copse_status group_share(const struct copse_schedule *s, int root, struct copse_q *share,
                                 struct copse_err *err) {
   *share = COPSE_Q_ZERO;
@@ -435,7 +435,7 @@ static void group_tables(struct group_lowering *l) {
     }
 }
 
-/* One operand to one: to or from a slot of the rank's own. */
+/* Copies one operand to one: to or from a slot of the rank's own. */
 static void group_copy(const struct group_lowering *l, int rank, int u, bool out) {
   uint32_t operand = l->b->header.n_operands;
   if (!out) copse_build_block(l->b, rank, COPSE_BUFFER_INPUT, 0);

@@ -77,7 +77,7 @@ static bool moves(const struct lowering *l, const struct copse_role *role) {
   return n == 1 || role->phase + 1 < n || l->b->options.low_latency;
 }
 
-/* A piece read and written. */
+/* Returns the cost of a piece read and written. */
 static double role_cost(const struct lowering *l, const struct copse_role *role) {
   const struct copse_unit *unit = unit_of(l, role);
   const struct copse_plan_extent *extent = l->b->extents ? &l->b->extents[pair_of(l, unit)] : NULL;
@@ -106,7 +106,7 @@ static copse_status make_roles(struct lowering *l, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* As in trees.c. */
+/* Makes workers as trees.c does. */
 static copse_status make_workers(struct lowering *l, double *balance, struct copse_err *err) {
   double most = 0, most_cost = 0;
   size_t n;
@@ -163,7 +163,7 @@ static void make_channels(struct lowering *l) {
     }
 }
 
-/* Roles come by rank, as regions must. */
+/* Makes regions. Roles come by rank, as regions must. */
 static void make_regions(struct lowering *l) {
   for (size_t i = 0; i < l->n_roles; i++) {
     const struct copse_role *role = &l->roles[i];

@@ -177,7 +177,7 @@ void copse_build_worker(struct copse_plan_build *b, int rank, uint32_t first_op)
   ADD(b, workers, (struct copse_plan_worker){(uint32_t)rank, first_op, b->header.n_ops - first_op});
 }
 
-/* Through the file format, so that what runs is what a file would hold. */
+/* Passes the plan through the file format, so that what runs is what a file would hold. */
 static copse_status build_finish(struct copse_plan_build *b, struct copse_plan **out) {
   struct copse_plan plan = {.header = b->header,
                             .ranks = b->ranks,
@@ -306,7 +306,7 @@ static void add_fraction(struct copse_text *text, int64_t num, int64_t den) {
     copse_text_add(text, "\"%" PRId64 "/%" PRId64 "\"", num, den);
 }
 
-/* "input[0]", "scratch[17]", and at a peer "rank3.output[2]". */
+/* Adds "input[0]", "scratch[17]", and at a peer "rank3.output[2]". */
 static void add_operand(struct copse_text *text, const struct copse_plan_operand *o,
                         uint32_t rank) {
   static const char *const buffers[] = {"input", "output", "scratch", "packets"};
@@ -315,7 +315,7 @@ static void add_operand(struct copse_text *text, const struct copse_plan_operand
   copse_text_add(text, "%s[%" PRIu32 "]\"", buffers[o->buffer], o->index);
 }
 
-/* Copy, put, reduce, or both: what a MOVE is called follows from its operands. */
+/* Names a MOVE as follows from its operands: copy, put, reduce, or both. */
 static const char *move_name(const struct copse_plan *plan, const struct copse_plan_op *op,
                              uint32_t rank) {
   bool remote = false;

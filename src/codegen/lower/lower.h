@@ -25,8 +25,8 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
 copse_status copse_lower_check_size(const struct copse_schedule *schedule, bool in_chunks,
                                     const char *place, struct copse_err *err) COPSE_CHECKED;
 
-/* What each rank does of a schedule lowered so (copse_plan_digest_parts): *parts [n_ranks] is of
- * the arena. Errors as of copse_lower_schedule. */
+/* Digests what each rank does of a schedule lowered so (copse_plan_digest_parts): *parts [n_ranks]
+ * is of the arena. Errors as of copse_lower_schedule. */
 copse_status copse_lower_digest(const struct copse_schedule *schedule,
                                 const struct copse_lower_options *options,
                                 struct copse_arena *arena, struct copse_plan_header *header,
@@ -34,9 +34,9 @@ copse_status copse_lower_digest(const struct copse_schedule *schedule,
                                 struct copse_err *err) COPSE_CHECKED;
 
 /*
- * How a plan was lowered from its schedule: in chunks, packets or packets of one hop, for its
- * sizes, the rest as *options has it; *found where a plan made so does what `parts` digests. Errors
- * but COPSE_UNSUPPORTED as of copse_lower_schedule.
+ * Finds how a plan was lowered from its schedule: in chunks, packets or packets of one hop, for
+ * its sizes, the rest as *options has it; *found where a plan made so does what `parts` digests.
+ * Errors but COPSE_UNSUPPORTED as of copse_lower_schedule.
  */
 copse_status copse_lower_find(const struct copse_schedule *schedule,
                               const struct copse_plan_header *header,
@@ -44,6 +44,6 @@ copse_status copse_lower_find(const struct copse_schedule *schedule,
                               struct copse_arena *arena, struct copse_lower_options *options,
                               bool *found, struct copse_err *err) COPSE_CHECKED;
 
-/* The plan as JSON for people: every worker's operations in words. The caller frees it. */
+/* Writes the plan as JSON for people: every worker's operations in words. The caller frees it. */
 copse_status copse_plan_to_text(const struct copse_plan *plan, char **text, size_t *size,
                                 struct copse_err *err) COPSE_CHECKED;

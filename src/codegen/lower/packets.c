@@ -69,20 +69,20 @@ static struct link *link_of(const struct lowering *l, int u, int rank) {
 
 /* ---- ways ------------------------------------------------------------------------------ */
 
-/* Of a rank's children in the broadcast, where those of a way begin. */
+/* Returns, of a rank's children in the broadcast, where those of a way begin. */
 static int first_of_way(const struct lowering *l, int u, int rank, int way) {
   return copse_way_first(l->units.units[u].broadcast, rank, way, link_of(l, u, rank)->ways);
 }
 
-/* Of the rank's workers the one that does a way. */
+/* Returns, of the rank's workers, the one that does a way. */
 static int worker_of_way(const struct lowering *l, int u, int rank, int way) {
   if (way == 0) return l->worker[u];
   int first = first_of_way(l, u, rank, way);
   return link_of(l, u, l->units.units[u].broadcast->children[first])->sender;
 }
 
-/* The worker for a way but the first: of a root the one whose number is the child's, where that
- * puts nothing yet, so that children keep theirs where another one goes; else the one that has
+/* Finds the worker for a way but the first: of a root the one whose number is the child's, where
+ * that puts nothing yet, so that children keep theirs where another one goes; else the one that has
  * least to do. */
 static int find_worker(const struct lowering *l, int child, bool root, int n_base,
                        const double *load, const double *puts) {
@@ -116,8 +116,8 @@ static void deal_ways(struct lowering *l, int rank, double *load, double *puts) 
   }
 }
 
-/* A root that sums up puts in the same MOVE: others would have to wait for a signal, with a fence,
- * that the sum is there. */
+/* Makes workers. A root that sums up puts in the same MOVE: others would have to wait for a signal,
+ * with a fence, that the sum is there. */
 static copse_status make_workers(struct lowering *l, struct copse_arena *scratch) {
   size_t n = (size_t)l->n_ranks;
   const struct copse_plan_build *b = l->b;
@@ -166,7 +166,7 @@ static uint32_t add_channel(struct lowering *l, int from, int from_worker, int t
                              (uint32_t)(l->first_worker[to] + to_worker));
 }
 
-/* From the parent, or where the rank is the root, within it. */
+/* Makes channels from the parent, or where the rank is the root, within it. */
 static void make_down_channels(struct lowering *l, int u, int rank) {
   struct link *link = link_of(l, u, rank);
   int own = l->worker[u], parent = l->units.units[u].broadcast->parent[rank];
@@ -195,7 +195,7 @@ static void make_channels(struct lowering *l) {
     }
 }
 
-/* Grouped by rank, as the plan has them. */
+/* Makes regions grouped by rank, as the plan has them. */
 static void make_regions(struct lowering *l) {
   for (int rank = 0; rank < l->n_ranks; rank++)
     for (int u = 0; u < l->units.n_units; u++) {
@@ -216,7 +216,7 @@ static void add_children(struct lowering *l, int u, int rank, int way) {
                         link_of(l, u, tree->children[i])->down_region);
 }
 
-/* Each of a child's ways looks at the packets for itself. */
+/* Notifies the children; each of a child's ways looks at the packets for itself. */
 static void notify_children(struct lowering *l, int u, int rank, int way) {
   const struct copse_unit_tree *tree = l->units.units[u].broadcast;
   for (int i = first_of_way(l, u, rank, way); i < first_of_way(l, u, rank, way + 1); i++) {
@@ -225,7 +225,7 @@ static void notify_children(struct lowering *l, int u, int rank, int way) {
   }
 }
 
-/* Own input plus the children's sums, up to the parent or, at the root, out and down. */
+/* Adds the own input and the children's sums, up to the parent or, at the root, out and down. */
 static void add_reduce(struct lowering *l, int u, int rank) {
   const struct copse_unit *unit = &l->units.units[u];
   const struct copse_unit_tree *tree = unit->reduce;
@@ -253,7 +253,8 @@ static void add_reduce(struct lowering *l, int u, int rank) {
     notify_children(l, u, rank, 0);
 }
 
-/* The first way also puts into the output, but at a root with others: those read its input. */
+/* Adds a way of a broadcast. The first one also puts into the output, but at a root with others:
+ * those read its input. */
 static void add_broadcast(struct lowering *l, int u, int rank, int way) {
   const struct copse_unit *unit = &l->units.units[u];
   const struct copse_unit_tree *tree = unit->broadcast;
@@ -301,7 +302,7 @@ static void add_greetings(struct lowering *l, int u, int rank) {
     copse_build_signal(l->b, COPSE_WHEN_FIRST, link_of(l, u, up->children[i])->greeting);
 }
 
-/* What a worker does for a unit's broadcast: of roots, or of others. */
+/* Adds what a worker does for a unit's broadcast: of roots, or of others. */
 static void add_ways(struct lowering *l, int u, int rank, int worker, bool of_root) {
   if (!l->units.units[u].broadcast || of_root != (rank == l->units.units[u].root)) return;
   for (int way = 0; way < link_of(l, u, rank)->ways; way++)

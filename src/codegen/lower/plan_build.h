@@ -30,37 +30,38 @@ struct copse_plan_build {
   struct copse_err *err;
 };
 
-/* How many ranks the data goes through, one after the other: chunks to aim for, unless the options
- * say. */
+/* Sets how many ranks the data goes through, one after the other: chunks to aim for, unless the
+ * options say. */
 void copse_build_levels(struct copse_plan_build *b, int levels);
 
-/* These return the number of what they add. */
+/* Adds a channel; this and the next ones return the number of what they add. */
 uint32_t copse_build_channel(struct copse_plan_build *b, uint32_t src_worker, uint32_t dst_worker);
-/* Of slots, or in a low-latency plan of packets. */
+/* Adds a region of slots, or in a low-latency plan of packets. */
 uint32_t copse_build_region(struct copse_plan_build *b, int rank, int piece);
-/* Of slots in any case: for what a rank keeps for itself. */
+/* Adds a region of slots in any case: for what a rank keeps for itself. */
 uint32_t copse_build_slots(struct copse_plan_build *b, int rank, int piece);
-/* pair: 0, or of an alltoall's block. */
+/* Adds a piece; pair: 0, or of an alltoall's block. */
 uint32_t copse_build_piece(struct copse_plan_build *b, struct copse_q lo, struct copse_q hi,
                            uint32_t pair);
 
 void copse_build_signal(struct copse_plan_build *b, enum copse_plan_when when, uint32_t channel);
 void copse_build_wait(struct copse_plan_build *b, enum copse_plan_when when, uint32_t channel);
-/* For every chunk of data; in a low-latency plan the packets themselves show that they came. */
+/* Adds a signal for every chunk of data; in a low-latency plan the packets themselves show that
+ * they came. */
 void copse_build_data_signal(struct copse_plan_build *b, uint32_t channel);
 void copse_build_data_wait(struct copse_plan_build *b, uint32_t channel);
 
 void copse_build_operand(struct copse_plan_build *b, int rank, uint32_t buffer, uint32_t index);
-/* A block of an input or output; the one block where the buffer has but one. */
+/* Adds a block of an input or output; the one block where the buffer has but one. */
 void copse_build_block(struct copse_plan_build *b, int rank, uint32_t buffer, int block);
-/* A MOVE of the operands added since `first`; the last n_dst are stored to. */
+/* Adds a MOVE of the operands added since `first`; the last n_dst are stored to. */
 void copse_build_move(struct copse_plan_build *b, int piece, uint32_t first, int n_dst,
                       uint8_t flags);
 /* Ends a worker whose operations are those since `first_op`. */
 void copse_build_worker(struct copse_plan_build *b, int rank, uint32_t first_op);
 
-/* The lowerings, each in its file: they fill in the tables. COPSE_UNSUPPORTED where the schedule
- * doesn't fit, COPSE_OVERFLOW, COPSE_NOMEM. */
+/* Fills in the tables for trees; each lowering below is in its file. COPSE_UNSUPPORTED where the
+ * schedule doesn't fit, COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_lower_trees(struct copse_plan_build *b) COPSE_CHECKED;
 copse_status copse_lower_multicast(struct copse_plan_build *b) COPSE_CHECKED;
 copse_status copse_lower_packets(struct copse_plan_build *b) COPSE_CHECKED;

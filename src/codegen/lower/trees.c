@@ -105,19 +105,20 @@ static bool only_waits(const struct lowering *l, int phase, int u, int rank) {
 
 static int ways_of(const struct part *part, int rank) { return part->ways ? part->ways[rank] : 1; }
 
-/* Of a rank's children in the tree's list, where those of a role begin; all ways' are all. */
+/* Returns, of a rank's children in the tree's list, where those of a role begin; all ways' are
+ * all. */
 static int first_of_way(const struct part *part, int rank, int way) {
   return copse_way_first(part->tree, rank, way, ways_of(part, rank));
 }
 
-/* Children that the root of both phases puts to in the operation that sums up. */
+/* Counts children that the root of both phases puts to in the operation that sums up. */
 static int count_folded(const struct lowering *l, int u) {
   const struct part *down = &l->parts[BROADCAST][u];
   int root = l->units.units[u].root;
   return down->tree ? first_of_way(down, root, 1) - down->tree->first_child[root] : 0;
 }
 
-/* Pieces read and written, with so many of the rank's children. */
+/* Counts pieces read and written, with so many of the rank's children. */
 static double role_cost(const struct lowering *l, int phase, int u, int rank, int children) {
   const struct copse_unit *unit = &l->units.units[u];
   double operands = 1 + children;
@@ -129,7 +130,7 @@ static double role_cost(const struct lowering *l, int phase, int u, int rank, in
   return operands * copse_width(unit);
 }
 
-/* Of a rank's children those first from which there is the farthest to go. */
+/* Sorts a rank's children, first those from which there is the farthest to go. */
 static void sort_children(const struct copse_unit_tree *tree, const int *to_go, int n_ranks) {
   for (int rank = 0; rank < n_ranks; rank++)
     for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++) {
@@ -140,7 +141,7 @@ static void sort_children(const struct copse_unit_tree *tree, const int *to_go, 
     }
 }
 
-/* Levels of one tree: a broadcast's from the root down, a reduction's from the leaves up. */
+/* Finds levels of one tree: a broadcast's from the root down, a reduction's from the leaves up. */
 static void find_levels(const struct copse_unit_tree *tree, int root, int phase, int *level,
                         int *order) {
   int n = 1;
@@ -157,8 +158,8 @@ static void find_levels(const struct copse_unit_tree *tree, int root, int phase,
   }
 }
 
-/* Any of a rank's workers may put to any child: what it reads is its input, the sum, or what came.
- */
+/* Deals a rank's puts: any of its workers may put to any child: what it reads is its input, the
+ * sum, or what came. */
 static copse_status spread_puts(struct lowering *l, struct copse_err *err) {
   size_t n = (size_t)l->n_ranks;
   int *ways;
@@ -214,7 +215,7 @@ static int count_levels(const struct lowering *l) {
 
 /* ---- workers --------------------------------------------------------------------------- */
 
-/* When a role comes among those of a worker in a phase. */
+/* Returns when a role comes among those of a worker in a phase. */
 static int turn_of(const struct lowering *l, int phase, int u, int rank) {
   const struct copse_unit *unit = &l->units.units[u];
   if (!l->units.far_first) return l->parts[phase][u].level[rank];
@@ -274,7 +275,7 @@ static struct effort phase_effort(const struct lowering *l, int phase, struct co
   return most;
 }
 
-/* Workers [first, first + count) of each rank for each phase. */
+/* Splits workers: [first, first + count) of each rank for each phase. */
 static void split_workers(const struct effort effort[N_PHASES], int most, int first[N_PHASES],
                           int count[N_PHASES]) {
   const struct effort reduce = effort[REDUCE], broadcast = effort[BROADCAST];
@@ -292,7 +293,7 @@ static void split_workers(const struct effort effort[N_PHASES], int most, int fi
   first[BROADCAST] = count[REDUCE];
 }
 
-/* Roles of the rank that has most when every child of a broadcast is one. */
+/* Counts roles of the rank that has most when every child of a broadcast is one. */
 static size_t most_roles(const struct lowering *l) {
   size_t most = 0;
   for (int rank = 0; rank < l->n_ranks; rank++) {
@@ -314,7 +315,8 @@ static bool is_keeper(const struct lowering *l, const struct copse_role *role, i
                                                  : role->first == part->tree->first_child[rank];
 }
 
-/* *balance: the busiest rank's work over what its workers could do in the time of the busiest. */
+/* Makes workers; *balance: the busiest rank's work over what its workers could do in the time of
+ * the busiest. */
 static copse_status make_workers(struct lowering *l, double *balance, struct copse_err *err) {
   int first[N_PHASES], count[N_PHASES], max_workers = l->b->options.max_workers;
   struct effort effort[N_PHASES];
@@ -362,12 +364,14 @@ static uint32_t worker_of(const struct lowering *l, int phase, int u, int rank) 
   return (uint32_t)(l->first_worker[rank] + l->parts[phase][u].worker[rank]);
 }
 
-/* Edges are named by their child; the root, which has none, is left out of the count. */
+/* Returns the channel of an edge, which is named by its child; the root, which has none, is left
+ * out of the count. */
 static uint32_t channel_of(const struct lowering *l, int u, uint32_t base, int child) {
   return base + (uint32_t)(child < l->units.units[u].root ? child : child - 1);
 }
 
-/* Channels along the tree's edges, with the data or against it: the number of the first. */
+/* Adds channels along the tree's edges, with the data or against it: returns the number of the
+ * first. */
 static uint32_t add_channels(struct lowering *l, int phase, int u, bool to_parent) {
   const struct part *part = &l->parts[phase][u];
   uint32_t first = l->b->header.n_channels;
@@ -384,8 +388,8 @@ static uint32_t add_channels(struct lowering *l, int phase, int u, bool to_paren
   return first;
 }
 
-/* Within a rank whose puts are dealt: from who puts to who keeps the root's own copy, or from who
- * sums up, or takes in, to who puts. */
+/* Adds channels within a rank whose puts are dealt: from who puts to who keeps the root's own copy,
+ * or from who sums up, or takes in, to who puts. */
 static void add_locals(struct lowering *l, int u, int rank) {
   const struct part *part = &l->parts[BROADCAST][u];
   bool root = rank == l->units.units[u].root, sums = root && l->units.units[u].reduce;
@@ -446,7 +450,7 @@ static void add_slot(struct lowering *l, int u, int rank, int child) {
   copse_build_operand(l->b, rank, COPSE_BUFFER_SCRATCH, *region_of(l, u, child));
 }
 
-/* Where a rank's sum goes: the parent's slot for it, or at the root the output, and from there
+/* Adds where a rank's sum goes: the parent's slot for it, or at the root the output, and from there
  * at once to the first `folded` children of the broadcast. */
 static void add_sum_targets(struct lowering *l, int u, int rank, int folded) {
   int parent = l->parts[REDUCE][u].tree->parent[rank];
@@ -459,7 +463,7 @@ static void add_sum_targets(struct lowering *l, int u, int rank, int folded) {
   for (int i = 0; i < folded; i++) add_output(l, u, down->children[down->first_child[rank] + i]);
 }
 
-/* Own input plus the children's sums, in the tree's order. Beyond what one MOVE takes, the
+/* Adds the own input and the children's sums, in the tree's order. Beyond what one MOVE takes, the
  * sum so far goes into the first child's slot, which has been read by then. */
 static void add_sum(struct lowering *l, int u, int rank, int folded) {
   const struct copse_unit_tree *tree = l->parts[REDUCE][u].tree;
@@ -487,7 +491,7 @@ static void add_sum(struct lowering *l, int u, int rank, int folded) {
 
 typedef void add_sync(struct copse_plan_build *b, enum copse_plan_when when, uint32_t channel);
 
-/* A SIGNAL or WAIT for every child, on the channels from `base` on. */
+/* Adds a SIGNAL or WAIT for every child, on the channels from `base` on. */
 static void sync_children(struct lowering *l, int phase, int u, int rank, add_sync *add,
                           enum copse_plan_when when, uint32_t base) {
   const struct copse_unit_tree *tree = l->parts[phase][u].tree;
@@ -495,7 +499,7 @@ static void sync_children(struct lowering *l, int phase, int u, int rank, add_sy
     add(l->b, when, channel_of(l, u, base, tree->children[i]));
 }
 
-/* A rank that passes nothing on waits only until all of it is there. */
+/* Returns when a rank waits: one that passes nothing on only until all of it is there. */
 static enum copse_plan_when when_notified(const struct copse_unit_tree *tree, int rank) {
   return copse_tree_children(tree, rank) > 0 ? COPSE_WHEN_ALWAYS : COPSE_WHEN_LAST;
 }
@@ -529,7 +533,7 @@ static void add_puts(struct lowering *l, int u, int rank, int from, int end) {
   }
 }
 
-/* To the workers that put what another one has summed up or taken in: that it is there. */
+/* Signals to the workers that put what another one has summed up or taken in that it is there. */
 static void signal_ways(struct lowering *l, int u, int rank) {
   const struct part *part = &l->parts[BROADCAST][u];
   for (int w = 1; w < ways_of(part, rank); w++) {
@@ -538,8 +542,8 @@ static void signal_ways(struct lowering *l, int u, int rank) {
   }
 }
 
-/* Broadcast of a role's unit at `rank`, to its children there: the data goes from parent to child.
- * The first of the unit's roles waits for them, and tells the others. */
+/* Adds the broadcast of a role's unit at `rank`, to its children there: the data goes from parent
+ * to child. The first of the unit's roles waits for them, and tells the others. */
 static void add_broadcast(struct lowering *l, const struct copse_role *role, int rank) {
   int u = role->unit;
   const struct part *part = &l->parts[BROADCAST][u];
@@ -586,7 +590,7 @@ static void add_root(struct lowering *l, int u, int rank) {
   notify_children(l, u, first, end);
 }
 
-/* Reduction of unit u at `rank`: the data goes from child to parent. */
+/* Adds the reduction of unit u at `rank`: the data goes from child to parent. */
 static void add_reduce(struct lowering *l, const struct copse_role *role, int rank) {
   int u = role->unit;
   const struct part *part = &l->parts[REDUCE][u];
@@ -603,8 +607,8 @@ static void add_reduce(struct lowering *l, const struct copse_role *role, int ra
   sync_children(l, REDUCE, u, rank, copse_build_signal, COPSE_WHEN_BEFORE_FIFO, part->back);
 }
 
-/* That the rank has entered: to the children whose sums it takes (their slots are free), to the
- * parents that put into its output. */
+/* Adds signals that the rank has entered: to the children whose sums it takes (their slots are
+ * free), to the parents that put into its output. */
 static void add_entered(struct lowering *l, int phase, int u, int rank) {
   const struct part *part = &l->parts[phase][u];
   if (phase == REDUCE)
@@ -632,7 +636,7 @@ static void add_worker(struct lowering *l, int rank, const struct copse_role *ro
   copse_build_worker(l->b, rank, first_op);
 }
 
-/* With far_first splits broadcasts where there is farther to go from one child than from another:
+/* Splits, with far_first, broadcasts where there is farther to go from one child than from another:
  * then others' data may go between. `roles` has room for the most that come of it. */
 static size_t split_roles(const struct lowering *l, struct copse_role *roles, size_t n) {
   size_t all = n;

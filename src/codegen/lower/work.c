@@ -282,7 +282,7 @@ static int count_parts(const struct copse_unit *unit, int instances, bool own_wh
   return n > 1 ? n : 1;
 }
 
-/* The end of part i of n. */
+/* Computes the end of part i of n. */
 static copse_status part_end(const struct copse_unit *unit, int i, int n, struct copse_q *end,
                              struct copse_err *err) {
   *end = unit->hi;
@@ -442,11 +442,11 @@ copse_status copse_units_ways(struct copse_arena *arena, const struct copse_sche
 /* ---- whole chunks --------------------------------------------------------------------- */
 
 /*
- * MSCCL and MSCCL++ cut a message into C equal chunks once and for all,
- * so shares become whole chunks: C is the least number on which every boundary of the schedule
- * falls, or what --chunks says, with boundaries rounded to the nearest chunk. The executors serve
- * only sizes that C divides: a C with odd factors (k = 3) shuts out powers of two, and `copse
- * lower` says so.
+ * Starts with equal chunks, into C of which MSCCL and MSCCL++ cut a message once and for all, so
+ * shares become whole chunks: C is the least number on which every boundary of the schedule falls,
+ * or what --chunks says, with boundaries rounded to the nearest chunk. The executors serve only
+ * sizes that C divides: a C with odd factors (k = 3) shuts out powers of two, and `copse lower`
+ * says so.
  */
 copse_status copse_chunks_start(struct copse_whole_chunks *w, const struct copse_schedule *schedule,
                                 int instances, int stretch, struct copse_err *err) {

@@ -64,7 +64,7 @@ copse_status copse_units_make(struct copse_arena *arena, const struct copse_sche
                               int instances, bool own_whole, struct copse_units *out,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* From the sender to the receiver, 0 .. n_ranks - 1. */
+/* Returns the distance from the sender to the receiver, 0 .. n_ranks - 1. */
 static inline int copse_path_distance(const struct copse_unit *unit, int n_ranks) {
   return (unit->path[unit->n_path - 1] - unit->path[0] + n_ranks) % n_ranks;
 }
@@ -87,7 +87,7 @@ struct copse_role {
 /* Puts roles in the order in which they run: by rank, worker, phase, level, turn and unit. */
 void copse_roles_sort(struct copse_role *roles, size_t n);
 
-/* How many of the roles, in that order, are the first one's worker's. */
+/* Counts how many of the roles, in that order, are the first one's worker's. */
 size_t copse_roles_of_worker(const struct copse_role *roles, size_t n);
 
 /* Deals to workers [first, first + n_workers), the largest first to the least loaded (Graham 1969),
@@ -96,7 +96,7 @@ size_t copse_roles_of_worker(const struct copse_role *roles, size_t n);
 copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int n_workers,
                               double *most, struct copse_err *err) COPSE_CHECKED;
 
-/* To how many roles each rank's puts to its children are dealt, 1: not at all: *ways
+/* Computes to how many roles each rank's puts to its children are dealt, 1: not at all: *ways
  * [n_units * n_ranks], of the arena. A root deals by how many trees begin there; others pass on
  * those that come through. Small messages keep a worker each. In packets always, else in a schedule
  * for one size, where messages keep workers longer than links. */
@@ -105,7 +105,8 @@ copse_status copse_units_ways(struct copse_arena *arena, const struct copse_sche
                               const struct copse_lower_options *options, int **ways,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* Of a rank's children in the tree's list, where those of such a role begin; all ways' are all. */
+/* Returns, of a rank's children in the tree's list, where those of such a role begin; all ways' are
+ * all. */
 static inline int copse_way_first(const struct copse_unit_tree *tree, int rank, int way, int ways) {
   return tree->first_child[rank] + copse_tree_children(tree, rank) * way / ways;
 }
@@ -138,8 +139,8 @@ struct copse_chunk_run {
   int offset, count; /* offset: within the block */
 };
 
-/* The host of each rank, by the part of ids before a point (all on one where there is none), or so
- * many ranks each where ranks_per_host > 0. Returns how many there are. */
+/* Finds the host of each rank, by the part of ids before a point (all on one where there is none),
+ * or so many ranks each where ranks_per_host > 0. Returns how many there are. */
 int copse_schedule_hosts(const struct copse_schedule *schedule, int ranks_per_host, int *host);
 
 /* Whether every tree goes from or to its root in one hop, by a switch that copies and adds: what
@@ -159,21 +160,21 @@ struct copse_whole_chunks {
   struct copse_arena arena; /* of the units */
 };
 
-/* Units of the schedule; not yet in chunks. COPSE_UNSUPPORTED: rooted, by demand. */
+/* Makes units of the schedule; not yet in chunks. COPSE_UNSUPPORTED: rooted, by demand. */
 copse_status copse_chunks_start(struct copse_whole_chunks *w, const struct copse_schedule *schedule,
                                 int instances, int stretch, struct copse_err *err) COPSE_CHECKED;
 void copse_chunks_free(struct copse_whole_chunks *w);
 
-/* The fewest chunks of a block on which every boundary falls; more than `most` may be less
+/* Computes the fewest chunks of a block on which every boundary falls; more than `most` may be less
  * than that. */
 copse_status copse_chunks_exact(const struct copse_whole_chunks *w, int most, int64_t *block,
                                 struct copse_err *err) COPSE_CHECKED;
 
-/* Blocks of `block` chunks; a boundary within a chunk goes to the nearest, or with `spread`, where
- * each root has a block of its own, the more of them up the farther it is in the chunk: so of a
- * tree that has less than a chunk of each block some roots have one. */
+/* Cuts blocks of `block` chunks; a boundary within a chunk goes to the nearest, or with `spread`,
+ * where each root has a block of its own, the more of them up the farther it is in the chunk: so of
+ * a tree that has less than a chunk of each block some roots have one. */
 copse_status copse_chunks_cut(struct copse_whole_chunks *w, int block, bool spread,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* The topology's name in letters that no format reads as its own; other programs key by it. */
+/* Adds the topology's name in letters that no format reads as its own; other programs key by it. */
 void copse_chunks_add_name(const struct copse_whole_chunks *w, struct copse_text *text);

@@ -186,7 +186,7 @@ static void drop_all(struct histories *list) {
   for (; list->first; list->first = list->first->next) copse_history_drop(list->first->history);
 }
 
-/* What one thread knows, to another. */
+/* Passes what one thread knows on to another. */
 static void pass_on(struct launch *r, int from, int to) {
   struct copse_history *h = take(r, from);
   learn(r, to, h);
@@ -197,7 +197,7 @@ static void learn_all(struct launch *r, int thread, const struct histories *list
   for (const struct received *it = list->first; it; it = it->next) learn(r, thread, it->history);
 }
 
-/* The block's threads meet: each knows what any did and learned. */
+/* Lets the block's threads meet: each knows what any did and learned. */
 static void meet(struct launch *r, int block) {
   copse_threads_meet(r->threads, block);
   learn_all(r, block, &r->states[block].learned);
@@ -209,7 +209,7 @@ static struct copse_action act(struct launch *r, int block) {
   return copse_threads_act(r->threads, block);
 }
 
-/* The proxy of a port acts, after all that the block has done before it last met. */
+/* Lets the proxy of a port act, after all that the block has done before it last met. */
 static struct copse_action act_through(struct launch *r, int block, int end) {
   pass_on(r, block, r->first_proxy + end);
   COPSE_KEEP(r, copse_pj_ints_add(&r->arena, &r->ends[end].op_of, op_number(r, block), r->err));
@@ -248,7 +248,7 @@ static void signal_through(struct launch *r, int block, int end, bool relaxed) {
   note(r, &r->ends[e->partner].in, relaxed ? r->first_entry + e->rank : from);
 }
 
-/* Those that try return whether they could. */
+/* Tries a signal or wait; those that try return whether they could. */
 static bool try_sync(struct launch *r, int block, const struct copse_pj_op *op) {
   bool port = op->channel == COPSE_PJ_PORT;
   if (!port && op->channel != COPSE_PJ_MEMORY) return true; /* the kernel does nothing then */
@@ -275,7 +275,7 @@ static bool stands_at(const struct launch *r, int block, int barrier) {
   return s->arrived && r->f->blocks[block].ops[s->op].barrier == barrier;
 }
 
-/* Everyone at the barrier learns what the others did, and the others are moved on. */
+/* Lets everyone at the barrier learn what the others did, and moves the others on. */
 static void pass_barrier(struct launch *r, int block, const struct copse_pj_op *op) {
   int rank = r->f->blocks[block].rank;
   struct histories all = {0};
@@ -306,7 +306,7 @@ static bool try_barrier(struct launch *r, int block, const struct copse_pj_op *o
   return true;
 }
 
-/* The one acquirer of a semaphore learns of the release that it needed: for sure if one block
+/* Lets the one acquirer of a semaphore learn of the release that it needed: for sure if one block
  * releases, or if it was the last of all. */
 static bool try_acquire(struct launch *r, int block, const struct copse_pj_op *op) {
   bool done = true;
@@ -334,7 +334,7 @@ static void release(struct launch *r, int block, const struct copse_pj_op *op) {
   }
 }
 
-/* A flush of a port waits for what went through it, if it names as many destinations. */
+/* Waits for what went through a port, if the flush names as many destinations. */
 static void flush(struct launch *r, int block, const struct copse_pj_op *op) {
   for (int i = 0; i < op->n_ends && i < op->n_dst; i++)
     note(r, &r->states[block].learned, r->first_proxy + op->ends[i]);
@@ -368,7 +368,7 @@ static void check_place(struct launch *r, int block, const struct copse_pj_place
   }
 }
 
-/* A peer's memory may be used once it is known that the peer has entered this launch. */
+/* Checks that it is known that a peer has entered this launch: then its memory may be used. */
 static void check_entered(struct launch *r, int block, int rank, int thread) {
   struct copse_action entry = {r->first_entry + rank, 1};
   if (rank == r->f->blocks[block].rank) return;
@@ -408,7 +408,7 @@ static void check_packet(struct launch *r, int block, const struct copse_pj_plac
                                 sizeof **r->packets, &r->packets[at->rank], r->err);
 }
 
-/* Sizes, bounds, packets; what an op may do at all. */
+/* Checks sizes, bounds, packets; what an op may do at all. */
 static void check_data(struct launch *r, int block, const struct copse_pj_op *op) {
   const struct state *s = &r->states[block];
   bool moves = op->type->kind == COPSE_PJ_MOVE, sums = op->type->kind == COPSE_PJ_SUM;
@@ -490,7 +490,7 @@ static void add_term(struct launch *r, struct copse_action action, struct copse_
 
 /* ---- ops with packets ------------------------------------------------------------------ */
 
-/* What the packets of a slice carry, to the op's reads and on to the packets that it makes. */
+/* Takes what a slice's packets carry, to the op's reads and on to the packets that it makes. */
 static void take_packets(struct launch *r, int block, const struct copse_pj_op *op, int slice) {
   int reads = packet_thread(r, block, PACKET_READS);
   int carries = packet_thread(r, block, PACKET_CARRIES);
@@ -533,7 +533,7 @@ static void do_packets(struct launch *r, int block, const struct copse_pj_op *op
 
 /* ---- other ops with data --------------------------------------------------------------- */
 
-/* dst[i] = src[i], by the block or, through a port, by the proxy of its channel. */
+/* Moves dst[i] = src[i], by the block or, through a port, by the proxy of its channel. */
 static void do_move(struct launch *r, int block, const struct copse_pj_op *op) {
   bool port = op->channel == COPSE_PJ_PORT;
   struct copse_action action = {0, 0};
@@ -557,7 +557,7 @@ static void do_sum(struct launch *r, int block, const struct copse_pj_op *op) {
   }
 }
 
-/* gstore: one's own chunk to all members; glres: the sum over all members to all. */
+/* Does gstore: one's own chunk to all members; or glres: the sum over all members to all. */
 static void do_multimem(struct launch *r, int block, const struct copse_pj_op *op) {
   const struct copse_pj_place *src = &op->src[0], *dst = &op->dst[0];
   int own = r->f->blocks[block].rank, n = src->rank >= 0 ? 1 : src->n_members;
@@ -604,8 +604,8 @@ static int rounds_of(const struct launch *r, const struct copse_pj_op *op) {
   return n > 0 ? (int)n : 1;
 }
 
-/* The op at which the block stands: whether it is done. A barrier's other blocks may be moved as
- * well. */
+/* Does the op at which the block stands: whether it is done. A barrier's other blocks may move
+ * too. */
 static bool do_op(struct launch *r, int block, const struct copse_pj_op *op) {
   struct state *s = &r->states[block];
   switch (op->type->kind) {
@@ -624,7 +624,7 @@ static bool do_op(struct launch *r, int block, const struct copse_pj_op *op) {
   }
 }
 
-/* As far as the block gets; whether that is anywhere. */
+/* Runs as far as the block gets; whether that is anywhere. */
 static bool advance(struct launch *r, int block) {
   const struct copse_pj_block *b = &r->f->blocks[block];
   struct state *s = &r->states[block];
@@ -646,7 +646,7 @@ static bool advance(struct launch *r, int block) {
 
 /* ---- all together ---------------------------------------------------------------------- */
 
-/* Chunks so large that the shortest pipeline runs `rounds` times, sliced where any op cuts. */
+/* Chooses chunks so large that the shortest pipeline runs `rounds` times, cut where any op cuts. */
 static copse_status choose_slices(struct launch *r, int rounds) {
   const struct copse_pj_file *f = r->f;
   int64_t slices = 1;
@@ -692,7 +692,7 @@ static copse_status make_cells(struct launch *r) {
   return copse_cells_new(&r->arena, &of, &r->cells, &r->threads, r->err);
 }
 
-/* Every block knows that its own rank has entered. */
+/* Lets every block know that its own rank has entered. */
 static void enter(struct launch *r) {
   for (int g = 0; g < r->f->n_ranks; g++) {
     copse_threads_act(r->threads, r->first_entry + g);
@@ -701,7 +701,7 @@ static void enter(struct launch *r) {
   }
 }
 
-/* A rank's end comes after all that its blocks did and learned. */
+/* Lets a rank's end come after all that its blocks did and learned. */
 static void leave(struct launch *r) {
   for (int b = 0; b < r->f->n_blocks; b++) {
     meet(r, b);
@@ -710,7 +710,7 @@ static void leave(struct launch *r) {
   COPSE_KEEP(r, copse_cells_check_left(r->cells, r->first_end, r->first_proxy, r->err));
 }
 
-/* What is left over would be taken by the next launch for its own. */
+/* Checks that nothing is left over, which would be taken by the next launch for its own. */
 static copse_status check_balance(const struct launch *r) {
   for (int e = 0; e < r->f->n_ends; e++) {
     int left = 0;

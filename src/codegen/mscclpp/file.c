@@ -78,8 +78,8 @@ static void add_int(struct reader *r, struct copse_pj_ints *list, int v) {
   COPSE_KEEP(r, copse_pj_ints_add(&r->scratch, list, v, r->err));
 }
 
-/* Members of an object: a number in [min, max], min after a defect; a text, "" after one; an array,
- * NULL after one. */
+/* Gets a member of an object: a number in [min, max], min after a defect; below a text, "" after
+ * one; an array, NULL after one. */
 static int get_int(struct reader *r, const cJSON *object, const char *key, int64_t min,
                    int64_t max) {
   int64_t v = min;
@@ -183,7 +183,7 @@ static void read_semaphores(struct reader *r, const cJSON *gpu, int rank) {
   r->tables[rank].n_semaphores = f->n_semaphores - r->tables[rank].first_semaphore;
 }
 
-/* The k-th channel of a type from A to B is the k-th from B to A. */
+/* Pairs the k-th channel of a type from A to B with the k-th from B to A. */
 static void pair_ends(struct reader *r) {
   struct copse_pj_file *f = r->file;
   COPSE_AT_END(copse_index_map_free) struct copse_index_map alone = {0};
@@ -420,7 +420,7 @@ static void read_collective(struct reader *r) {
        text);
 }
 
-/* Chunks are of one size, on every rank and in every buffer. */
+/* Reads sizes: chunks are of one size, on every rank and in every buffer. */
 static void read_sizes(struct reader *r, const cJSON *gpu, int rank) {
   struct copse_pj_file *f = r->file;
   int in = get_int(r, gpu, "input_chunks", 1, MAX_CHUNKS);
@@ -438,7 +438,7 @@ static void read_sizes(struct reader *r, const cJSON *gpu, int rank) {
          rank, in, out, copse_collective_name(f->collective), f->n_ranks);
 }
 
-/* Room for what all ranks have. */
+/* Makes room for what all ranks have. */
 static copse_status make_room(struct reader *r, const cJSON *gpus) {
   struct copse_pj_file *f = r->file;
   size_t n = (size_t)f->n_ranks, n_blocks = 0, n_ends = 0, n_semaphores = 0;

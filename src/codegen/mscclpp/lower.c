@@ -146,7 +146,7 @@ static int remote_id(struct block *b, struct place at) {
 
 /* ---- operations of a block ------------------------------------------------------------- */
 
-/* A pipeline starts with its first op: one without any would be none. */
+/* Starts an op, and with the first one a pipeline: one without any would be none. */
 static struct copse_text *start_op(struct block *b, const char *name) {
   if (b->loop_chunks > 0) {
     copse_text_add(&b->ops,
@@ -165,7 +165,8 @@ static struct copse_text *start_op(struct block *b, const char *name) {
   return &b->ops;
 }
 
-/* What is added for `count` chunks until the end runs once for every piece, if there are pieces. */
+/* Starts a run: what is added for `count` chunks until its end runs once for every piece, if
+ * any. */
 static void start_run(struct block *b, int count) {
   if (b->job->options.pipeline_bytes > 0) b->loop_chunks = count;
 }
@@ -177,7 +178,7 @@ static void end_run(struct block *b) {
   b->loop_chunks = 0;
 }
 
-/* A nop, where none is yet. */
+/* Adds a nop, where none is yet. */
 static void meet(struct block *b) {
   if (b->met || b->n_ops == 0) return;
   copse_text_add(start_op(b, "nop"), "}");
@@ -191,7 +192,7 @@ static void add_ids(const struct block *b, const int *peers, int n, struct copse
   copse_text_add(text, "]");
 }
 
-/* signal, wait, rlxsignal or rlxwait with peers, by the type of their channels. */
+/* Adds signal, wait, rlxsignal or rlxwait with peers, by the type of their channels. */
 static void sync_with(struct block *b, const char *name, const int *peers, int n_peers) {
   for (int type = 0; type < N_TYPES; type++) {
     int some[MAX_IDS], n = 0;
@@ -220,7 +221,7 @@ static void add_places(struct block *b, const char *key, const struct place *at,
   copse_text_add(&b->ops, "]");
 }
 
-/* copy, put, pws or re of `count` chunks; destinations at peers are of one type. */
+/* Adds copy, put, pws or re of `count` chunks; destinations at peers are of one type. */
 static void add_data(struct block *b, const char *name, const struct place *src, int n_src,
                      const struct place *dst, int n_dst, int count) {
   struct copse_text *text = start_op(b, name);
@@ -238,7 +239,8 @@ static void add_data(struct block *b, const char *name, const struct place *src,
 
 /* ---- places ---------------------------------------------------------------------------- */
 
-/* In place a plan names one buffer only, the one at the same distance on every rank. */
+/* Returns the input. In place a plan names one buffer only, the one at the same distance on every
+ * rank. */
 static struct place input(const struct job *j, const struct copse_chunk_run *s, int rank) {
   int whole = s->unit->block * j->cut.block + s->offset;
   bool gathers = j->schedule->collective == COPSE_ALLGATHER;
@@ -257,9 +259,9 @@ static struct place output(const struct job *j, const struct copse_chunk_run *s,
 
 /* ---- moving data ----------------------------------------------------------------------- */
 
-/* A copy in scratch for a port to read. Ports read buffers from where their allocation starts, so
- * these won't do; and they may still read when the rank has left. Only its own block writes to
- * this place, in the next launch after the receiver's greeting, and so not too early. */
+/* Makes a copy in scratch for a port to read. Ports read buffers from where their allocation
+ * starts, so these won't do; and they may still read when the rank has left. Only its own block
+ * writes to this place, in the next launch after the receiver's greeting, and so not too early. */
 static void stage(struct block *b, struct place *at, int count) {
   struct place staged = take_scratch(b->job, b->rank, count);
   add_data(b, "copy", at, 1, &staged, 1, count);
@@ -299,7 +301,7 @@ static void wait_for(struct block *b, const int *peers, int n) {
   meet(b);
 }
 
-/* dst = the sum of `n` places of the rank's own, as many at a time as an op takes. */
+/* Sums `n` places of the rank's own into dst, as many at a time as an op takes. */
 static void sum(struct block *b, struct place *src, int n, struct place dst, int count) {
   for (int done = 0; done < n;) {
     int first = done > 0 ? done - 1 : 0, left = n - first;
@@ -316,7 +318,7 @@ static void sum(struct block *b, struct place *src, int n, struct place dst, int
 
 /* ---- trees ----------------------------------------------------------------------------- */
 
-/* A rank's part of a reduction: its children's sums and its own, up or, at the root, out. */
+/* Adds a rank's part of a reduction: its children's sums and its own, up or, at the root, out. */
 static void reduce_at(struct block *b, size_t i) {
   struct job *j = b->job;
   int rank = b->rank;
@@ -357,7 +359,7 @@ static void broadcast_at(struct block *b, size_t i) {
   if (own) add_data(b, "copy", &src, 1, &out, 1, s->count);
 }
 
-/* Where a rank's sum goes at its parent. */
+/* Places the slots to which a rank's sum goes at its parent. */
 static void place_slots(struct job *j) {
   for (size_t i = 0; i < j->cut.n_runs; i++) {
     const struct copse_unit_tree *t = j->cut.runs[i].unit->reduce;
@@ -387,7 +389,7 @@ static void emit_trees(struct job *j) {
 
 /* ---- paths ----------------------------------------------------------------------------- */
 
-/* The path's stop `hop`: wait for the piece, which is at *at, and pass it on. */
+/* Adds the path's stop `hop`: waits for the piece, which is at *at, and passes it on. */
 static void path_at(struct block *b, const struct copse_chunk_run *s, int hop, struct place *at) {
   const int *path = s->unit->path, n = s->unit->n_path;
   int last = path[n - 1], block = b->job->cut.block;
@@ -407,7 +409,7 @@ static void path_at(struct block *b, const struct copse_chunk_run *s, int hop, s
   put(b, in, &next, 1, s->count);
 }
 
-/* First what ranks send themselves, then what they forward at the first stop, and so on. */
+/* Emits first what ranks send themselves, then what they forward at the first stop, and so on. */
 static void emit_paths(struct job *j) {
   bool more = true;
   for (int hop = 0; more; hop++) {
@@ -426,7 +428,7 @@ static void emit_paths(struct job *j) {
 
 /* ---- a switch that copies and adds ----------------------------------------------------- */
 
-/* What the switch sums lies in the outputs before all greet. */
+/* Fills the outputs with what the switch sums, before all greet. */
 static void fill_outputs(struct job *j) {
   for (size_t i = 0; i < j->cut.n_runs && j->options.out_of_place; i++)
     for (int r = 0; r < j->schedule->n_ranks; r++) {
@@ -462,8 +464,8 @@ static void deal(struct job *j) {
   }
 }
 
-/* Before anything is written to a peer, it has entered the launch. `data`: and what a switch sums,
- * or has stored, is there. */
+/* Greets before anything is written to a peer: it has entered the launch. `data`: and what a switch
+ * sums, or has stored, is there. */
 static void greet(struct block *b, bool data) {
   const char *const names[] = {data ? "signal" : "rlxsignal", data ? "wait" : "rlxwait"};
   if (data) meet(b);
@@ -503,7 +505,7 @@ static void free_blocks(struct job *j) {
   j->blocks = NULL;
 }
 
-/* One attempt, which the job keeps. */
+/* Makes one attempt, which the job keeps. */
 static copse_status attempt(struct job *j, int n_blocks, struct misfit *misfit) {
   size_t n = (size_t)j->schedule->n_ranks;
   free_blocks(j);
@@ -552,7 +554,7 @@ static int longest_run(const struct job *j) {
   return most;
 }
 
-/* Offsets are 32 bits, of scratch as well. */
+/* Bounds the bytes: offsets are 32 bits, of scratch as well. */
 static copse_status bound_bytes(struct job *j, struct copse_mscclpp_summary *summary) {
   struct copse_mscclpp_options *o = &j->options;
   int most = j->cut.chunks;
@@ -638,7 +640,7 @@ static void add_to_group(struct groups *g, int type, int number) {
 
 static void end_groups(const struct groups *g) { copse_text_add(g->text, g->any ? "]}]" : "]"); }
 
-/* The switch's channel comes last: the rank's declaration, or a block's. */
+/* Adds the switch's channel, which comes last: the rank's declaration, or a block's. */
 static void add_switch(const struct groups *g, const struct job *j, bool declares) {
   copse_text_add(g->text, "%s{\"channel_type\": \"switch\", ", g->any ? "]}, " : "");
   if (declares)
@@ -649,7 +651,7 @@ static void add_switch(const struct groups *g, const struct job *j, bool declare
   copse_text_add(g->text, declares ? "]}]}]" : "\"channel_ids\": [0]}]");
 }
 
-/* Peers by type, over all blocks: the rank's channels, numbered in this order. */
+/* Writes peers by type, over all blocks: the rank's channels, numbered in this order. */
 static void write_channels(const struct job *j, int rank, struct copse_text *text) {
   struct groups groups = {.text = text, .key = "channel_type", .list = "connected_to"};
   copse_text_add(text, "    \"channels\": [");
@@ -718,7 +720,7 @@ static void write_rank(const struct job *j, int rank, struct copse_text *text) {
   copse_text_add(text, "]");
 }
 
-/* Contexts are kept by name: two different plans must not share one. */
+/* Writes the plan. Contexts are kept by name: two different plans must not share one. */
 static void write_plan(const struct job *j, struct copse_text *text) {
   const struct copse_schedule *s = j->schedule;
   copse_collective c = s->collective;

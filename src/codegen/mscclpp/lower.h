@@ -21,9 +21,9 @@ struct copse_mscclpp_summary {
   int64_t multiple; /* message bytes must be a multiple of this */
 };
 
-/* The plan of a schedule; the caller frees *text. Ranks of one host write to each other's memory,
- * others go through port channels. COPSE_UNSUPPORTED for broadcast, reduce, a demand matrix and
- * what does not fit the executor, with what would; COPSE_INVALID. Deterministic. */
+/* Writes the plan of a schedule; the caller frees *text. Ranks of one host write to each other's
+ * memory, others go through port channels. COPSE_UNSUPPORTED for broadcast, reduce, a demand matrix
+ * and what does not fit the executor, with what would; COPSE_INVALID. Deterministic. */
 copse_status copse_lower_mscclpp(const struct copse_schedule *schedule,
                                  const struct copse_mscclpp_options *options, char **text,
                                  size_t *size, struct copse_mscclpp_summary *summary,

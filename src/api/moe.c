@@ -162,7 +162,7 @@ static copse_status need_memory(const void *memory, bool used, size_t alignment,
   return COPSE_OK;
 }
 
-/* Weights are of the accumulator's type. */
+/* Returns the bytes of a weight, which is of the accumulator's type. */
 static size_t weight_bytes(copse_type type) {
   return type == COPSE_DOUBLE ? sizeof(double) : sizeof(float);
 }

@@ -149,7 +149,8 @@ static void skip_space(struct pass *s) {
   for (; s->p < s->end && *s->p && strchr(" \t\r\n", *s->p); s->p++) s->line += *s->p == '\n';
 }
 
-/* Brackets of other kinds than they were opened by are found when an item is parsed. */
+/* Keeps a list as text. Brackets of other kinds than they were opened by are found when an item is
+ * parsed. */
 static copse_status keep_list(struct pass *s, struct copse_json_list *list) {
   long before = s->line;
   s->p++;

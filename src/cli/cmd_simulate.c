@@ -298,7 +298,8 @@ static copse_status find_bounds(struct job *job, const double *bytes, int n, dou
   return copse_bounds_predict(job->work->topology, &question, bytes, n, us, job->err);
 }
 
-/* Times of all columns at these sizes [n_sizes <= 64], and a row for each; before them a head. */
+/* Prints a row of all columns' times for each of these sizes [n_sizes <= 64]; before them a
+ * head. */
 static copse_status run_sizes(struct job *job, const uint64_t *sizes, int n_sizes, bool head) {
   double bytes[64], bound_us[64], row[COPSE_MAX_PREDICTIONS], all[COPSE_MAX_PREDICTIONS * 64];
   int n = job->work->n_columns;

@@ -518,7 +518,8 @@ static bool is_open_pair(const struct held *it) {
   return it->comm && kind_of(&it->call) == COPSE_NCCL_SEND_RECV;
 }
 
-/* calls[0 .. n-1] are a communicator's. Why they are not all served, or COPSE_NCCL_SERVE. */
+/* Finds all-to-alls among calls[0 .. n-1], a communicator's. Returns why they are not all served,
+ * or COPSE_NCCL_SERVE. */
 static enum copse_nccl_reason find_all_to_alls(const struct copse_nccl_comm *comm,
                                                const struct copse_nccl_call *calls, size_t n,
                                                struct copse_nccl_call *found,

@@ -260,8 +260,8 @@ static int near_port(const struct near *near, int channel) {
   return near->n > 0 ? near->ports[channel % near->n] : -1;
 }
 
-/* Ends of links between hosts without a port: as the graphs have it, else of the nearest [n_ranks].
- * How many are none of the graphs'. */
+/* Fills in ends of links between hosts without a port: as the graphs have it, else of the nearest
+ * [n_ranks]. Returns how many are none of the graphs'. */
 static int fill_ports(const struct copse_nccl_machine *m, const struct copse_nccl_joined *graphs,
                       const struct near *near, struct copse_nccl_joined *j) {
   int guessed = 0;

@@ -448,7 +448,8 @@ struct writer {
 
 #define REFUSE(w, ...) copse_fail((w)->err, COPSE_INVALID, "NCCL's graph: " __VA_ARGS__)
 
-/* Lists of all GPUs in the order of the data; of NVLS a channel has its head only. */
+/* Whether a graph's lists have all GPUs in the order of the data; of NVLS a channel has its head
+ * only. */
 static bool lists_gpus(int id) { return id != COPSE_NCCL_NVLS; }
 
 /* ---- checks ---------------------------------------------------------------------------------- */

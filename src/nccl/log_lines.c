@@ -382,7 +382,8 @@ static copse_status on_net(struct line *l) {
 
 /* ---- choices --------------------------------------------------------------------------------- */
 
-/* Numbers of algorithms and protocols are those of NCCL's src/include/nccl_common.h. */
+/* Reads a choice. Numbers of algorithms and protocols are those of NCCL's
+ * src/include/nccl_common.h. */
 static copse_status read_choice(struct line *l, const char *key, const char *const *names, int n,
                                 const char **out, bool *good) {
   struct copse_scan word;

@@ -90,8 +90,8 @@ static int end_above(const struct copse_exchange_search *s, const struct copse_g
   return t->reduce ? s->hops[hop].to : s->hops[hop].from;
 }
 
-/* Places from parents: breadth first, of the children of one place those first with the most
- * latency below. False where the parents have a ring. */
+/* Places transfers by their parents: breadth first, of the children of one place those first with
+ * the most latency below. False where the parents have a ring. */
 static bool place(const struct copse_exchange_search *s, struct copse_grown_tree *t) {
   int n = s->n, first[MOST_RANKS], next[MOST_RANKS], filled = 1;
   double reach[MOST_RANKS];

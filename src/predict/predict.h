@@ -131,9 +131,9 @@ copse_status copse_predictions_jump(const struct copse_prediction *a,
                                     const struct copse_prediction *b, double from, double to,
                                     double *jump, struct copse_err *err) COPSE_CHECKED;
 
-/* Times of predictions [n] for bytes [n_sizes], by several threads: us [n * n_sizes], 0 for one
- * that isn't there; of a baseline in the number of chunks that is the fastest of those tried, to
- * some 0.1 %. With `quick` in chunks enough to tell them apart, an eighth of the work. */
+/* Computes times of predictions [n] for bytes [n_sizes], by several threads: us [n * n_sizes], 0
+ * for one that isn't there; of a baseline in the number of chunks that is the fastest of those
+ * tried, to some 0.1 %. With `quick` in chunks enough to tell them apart, an eighth of the work. */
 copse_status copse_predictions_time(const struct copse_topology *topology,
                                     const struct copse_prediction *predictions, int n,
                                     const double *bytes, int n_sizes, bool quick, double *us,

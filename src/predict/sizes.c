@@ -741,7 +741,7 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
   return COPSE_OK;
 }
 
-/* Copies of schedules that are there: of what the search changes. */
+/* Copies the schedules that are there: what the search changes are its own. */
 static copse_status take_all(struct search *s, const struct copse_proposal *from, int n) {
   for (int i = 0; i < n; i++) {
     struct copse_schedule *copy;

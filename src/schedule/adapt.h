@@ -82,8 +82,8 @@ copse_status copse_numbering_make(const struct copse_schedule *from,
                                   const struct copse_topology *topology, struct copse_arena *arena,
                                   struct copse_numbering *out, bool *fits,
                                   struct copse_err *err) COPSE_CHECKED;
-/* Copies of an edge, turned around or not, and of n rotations; `number` is what nodes become, or
- * NULL: they are the numbering's. */
+/* Copies an edge, turned around or not; `number` is what nodes become, or NULL: they are the
+ * numbering's. The function below copies n rotations. */
 copse_status copse_numbering_path(const struct copse_numbering *numbers,
                                   const struct copse_schedule_edge *from, bool turn,
                                   const int *number, struct copse_arena *arena,

@@ -163,7 +163,7 @@ static copse_status read_symmetry(struct copse_reader *r, const cJSON *item) {
   return COPSE_OK;
 }
 
-/* shares [n_ranks] of the trees listed become those of all images. */
+/* Spreads shares [n_ranks] of the trees listed to those of all images. */
 static copse_status spread_shares(struct copse_reader *r, struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;
   int *rank_of, *image, n = all_ranks(s);
@@ -405,7 +405,7 @@ static copse_status add_weight(struct copse_reader *r, struct copse_q weight, st
                              "the weights have no common denominator in 64 bits");
 }
 
-/* shares [all_ranks]: of each root in a phase, added up over all its trees. */
+/* Adds up shares [all_ranks]: of each root in a phase, over all its trees. */
 static copse_status add_shares(struct copse_reader *r, enum copse_phase phase,
                                struct copse_q *shares) {
   const struct copse_schedule *s = r->schedule;

@@ -127,7 +127,7 @@ static copse_status list_hops(struct checking *k) {
   return copse_verify_rationals(&k->c->scratch, (int)k->n_hops, &k->loads, k->c->err);
 }
 
-/* Loads of base trees become those of all images. */
+/* Spreads loads of base trees to those of all images. */
 static copse_status spread_loads(struct checking *k) {
   int *image;
   char *done;

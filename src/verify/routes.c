@@ -277,7 +277,7 @@ static int64_t at_doors(const struct copse_verify_orders *o, const int64_t *leng
   return least;
 }
 
-/* Orders by these doors; best [2^n * n] by set and last GPU. */
+/* Searches orders by these doors; best [2^n * n] by set and last GPU. */
 static int64_t search_sets(const struct copse_verify_orders *o, int from, int to, int64_t *best) {
   int n = o->n;
   size_t sets = (size_t)1 << n;

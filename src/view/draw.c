@@ -217,7 +217,7 @@ static void add_node(struct copse_text *text, const struct copse_drawing *d, int
   copse_text_add(text, "</g>\n");
 }
 
-/* Numbers on links, over all of them. */
+/* Adds numbers on links, over all of them. */
 static void add_link_labels(struct copse_text *text, const struct copse_drawing *d) {
   for (int i = 0; i < d->topology->n_links; i++) {
     const struct copse_arrangement_curve *c = curve_of(d, i);

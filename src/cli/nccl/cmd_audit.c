@@ -88,7 +88,7 @@ static void free_inputs(struct inputs *in) {
   copse_arena_free(&in->arena); /* the graphs' own array is in it */
 }
 
-/* Notes of readers: those on what NCCL takes something for are findings, the others go on. */
+/* Takes notes of readers: those on what NCCL takes something for are findings, the others go on. */
 static void take_note(void *ctx, const char *text) {
   struct inputs *in = ctx;
   bool misread = strstr(text, "NCCL") && strstr(text, " takes ");

@@ -115,7 +115,7 @@ copse_status copse_order_send(struct copse_order *o, uint32_t channel,
                               struct copse_err *err) COPSE_CHECKED;
 /* Fetches what the next call on the channel will touch. */
 void copse_order_expect(const struct copse_order *o, uint32_t channel);
-/* Signals of the channel that are not waited for yet. */
+/* Counts signals of the channel that are not waited for yet. */
 uint32_t copse_order_pending(const struct copse_order *o, uint32_t channel);
 /* Takes the oldest one in at the other end. `orders`: false of a signal that announces packets,
  * which orders nothing but what asks by `announced`. */

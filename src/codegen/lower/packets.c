@@ -140,7 +140,7 @@ static copse_status make_workers(struct lowering *l, struct copse_arena *scratch
   return COPSE_OK;
 }
 
-/* Sources or destinations of one MOVE besides the rank's own. */
+/* Checks how many sources or destinations one MOVE has besides the rank's own. */
 static copse_status check_degrees(const struct lowering *l) {
   for (int u = 0; u < l->units.n_units; u++)
     for (int rank = 0; rank < l->n_ranks; rank++) {

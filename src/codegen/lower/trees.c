@@ -512,8 +512,8 @@ static void notify_children(struct lowering *l, int u, int first, int end) {
   }
 }
 
-/* MOVEs to the children from the `from`-th of the tree's list on; at a lone root with the first
- * ones also to itself. */
+/* Adds MOVEs to the children from the `from`-th of the tree's list on; at a lone root with the
+ * first ones also to itself. */
 static void add_puts(struct lowering *l, int u, int rank, int from, int end) {
   const struct copse_unit_tree *tree = l->parts[BROADCAST][u].tree;
   bool source = rank == l->units.units[u].root && !l->units.units[u].reduce;

@@ -533,7 +533,7 @@ static void add_stage(struct stage *s, int rank) {
     s->have[rank] = add_parts(w, block, w->out, s->at + first, n - first, s->after, n_after);
 }
 
-/* Sums on their way to a root: every rank adds its children's and sends its own on. */
+/* Gathers sums on their way to a root: every rank adds its children's and sends its own on. */
 static void gather_sums(struct stage *s, const struct copse_unit_tree *t, int rank) {
   const struct walk *w = s->w;
   struct copse_msccl_program *p = w->p;

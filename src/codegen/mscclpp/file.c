@@ -205,7 +205,7 @@ static void pair_ends(struct reader *r) {
 
 /* ---- blocks ---------------------------------------------------------------------------- */
 
-/* Numbers of a block's own list, turned into what `table` has there. */
+/* Reads numbers of a block's own list, turned into what `table` has there. */
 static void read_list(struct reader *r, const cJSON *entry, const char *key,
                       const struct copse_pj_ints *table, int n, struct copse_pj_ints *out) {
   const cJSON *ids = get_array(r, entry, key);

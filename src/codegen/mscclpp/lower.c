@@ -124,7 +124,7 @@ static void add_peer(struct block *b, int peer) {
   if (j->status == COPSE_OK) peers->ranks[peers->n++] = peer;
 }
 
-/* Ranks x and y have a channel in their blocks of that number. */
+/* Gives ranks x and y a channel in their blocks of that number. */
 static void link_ranks(struct job *j, int block, int x, int y) {
   add_peer(block_of(j, x, block), y);
   add_peer(block_of(j, y, block), x);

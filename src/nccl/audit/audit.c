@@ -156,7 +156,7 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
   return row->how ? COPSE_OK : copse_fail_nomem(err);
 }
 
-/* Sums in switches, which the bound leaves out: it is of data that GPUs add. */
+/* Adds a remark on sums in switches, which the bound leaves out: it is of data that GPUs add. */
 static copse_status add_in_network(const struct copse_audit_input *in, struct copse_audit *audit,
                                    struct copse_err *err) {
   const struct copse_audit_row *row = &audit->rows[0]; /* of allreduce, if it is there */

@@ -197,8 +197,8 @@ static copse_status find_better_chains(struct causes *c, const struct reach *r) 
       say(c, "%s: a graph file (NCCL_GRAPH_FILE) with those", c->in->tune), c->err);
 }
 
-/* Forms for one collective are known from 2.24 on. The ring alone is switched off, so that what may
- * be faster than trees stays. */
+/* Returns the variable; forms for one collective are known from 2.24 on. The ring alone is switched
+ * off, so that what may be faster than trees stays. */
 static const char *trees_variable(const struct causes *c) {
   return c->in->nccl_version >= 22400 ? "NCCL_ALGO=allreduce:^ring" : "NCCL_ALGO=^Ring";
 }

@@ -594,8 +594,8 @@ static void queue(struct copse_comm *comm, struct copse_pending *pending) {
   copse_gather_queue(&local->gather, comm->rank - local->shape.first_local, pending);
 }
 
-/* Calls of one communicator in a row go together. A call of another one between two keeps them
- * apart: a rank that doesn't group them has it between them in its stream. */
+/* Submits the group: calls of one communicator in a row go together. A call of another one between
+ * two keeps them apart: a rank that doesn't group them has it between them in its stream. */
 static void submit_group(void) {
   for (size_t i = 0; i < group.n; i++) {
     struct copse_gather *gather = &group.calls[i].comm->local->gather;

@@ -498,8 +498,8 @@ static copse_status prepare(void *context, const struct copse_plan *const *plans
   return COPSE_OK;
 }
 
-/* Counts are no larger than blocks, and the matrices of the ranks here the same. The transport
- * compares those of others. */
+/* Checks that counts are no larger than blocks, and the matrices of the ranks here the same. The
+ * transport compares those of others. */
 static copse_status check_pair_counts(const struct cpu *cpu, const struct copse_call *calls,
                                       struct copse_err *err) {
   const uint64_t n = cpu->n_ranks, *first = calls[0].pair_counts;

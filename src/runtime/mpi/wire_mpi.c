@@ -397,7 +397,8 @@ static copse_status test_watched(void *context, void *request, int *done) {
   return status;
 }
 
-/* Ends the process: where others may be gone MPI_Finalize would wait for them, so it just ends. */
+/* Ends MPI by MPI_Finalize. Where others may be gone that would wait for them: the process just
+ * ends. */
 static void end_process(void *context, int orderly) {
   stop_watching();
   free(context);

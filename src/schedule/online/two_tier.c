@@ -97,7 +97,7 @@ static bool find_hosts(struct search *s) {
   return true;
 }
 
-/* Ranks may only be joined through relays. */
+/* Checks that ranks are only joined through relays. */
 static bool check_no_mesh(struct search *s) {
   for (int e = 0; e < s->t->n_links; e++)
     if (s->t->nodes[s->t->links[e].src].rank >= 0 && s->t->nodes[s->t->links[e].dst].rank >= 0)
@@ -332,7 +332,7 @@ static void leave_out_dead_ends(struct search *s) {
   }
 }
 
-/* Cuts around each rank and host; a host with more than its NICs is another shape: the plan
+/* Finds cuts around each rank and host; a host with more than its NICs is another shape: the plan
  * would leave some of it idle. */
 static bool find_cuts(struct search *s) {
   struct copse_online_model *m = &s->tier->model;

@@ -729,8 +729,8 @@ static copse_status cut_trees(struct repairing *r) {
   return COPSE_OK;
 }
 
-/* Places for all that is detached: room and variants are copied, so that another try finds them as
- * they were. *height: of what was made, and kept where it is at most `most`; INT_MAX: nothing. */
+/* Places all that is detached: room and variants are copied, so that another try finds them as they
+ * were. *height: of what was made, and kept where it is at most `most`; INT_MAX: nothing. */
 static copse_status try_height(struct repairing *detached, int higher, enum way way, int most,
                                struct copse_schedule *schedule, int *height) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};

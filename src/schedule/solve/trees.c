@@ -205,7 +205,7 @@ struct remainder {
 
 COPSE_ORDER(largest_first, struct remainder, COPSE_DOWN(of) ?: COPSE_UP(member))
 
-/* Shares in `whole` units, by largest remainders (Hamilton). */
+/* Rounds shares to `whole` units, by largest remainders (Hamilton). */
 static copse_status round_shares(const struct copse_joint_part *part, int n, int64_t whole,
                                  struct copse_arena *arena, int64_t *weights,
                                  struct copse_err *err) {

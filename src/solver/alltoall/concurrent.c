@@ -391,7 +391,7 @@ static void subtract(const struct copse_prime *p, uint64_t *to, const uint64_t *
     if (from[i] != 0) to[i] = copse_prime_reduce(p, minus * from[i] + to[i]);
 }
 
-/* Gauss-Jordan. False if the equations contradict each other. */
+/* Eliminates by Gauss and Jordan. False if the equations contradict each other. */
 static bool eliminate(struct system *y) {
   for (int j = 0; j < y->n; j++) {
     int pivot = -1;
@@ -425,7 +425,7 @@ static void back_substitute(const struct search *s, const struct system *y, uint
       if (y->pivot_row[k] < 0) subtract(p, &weight[j], &weight[k], 1, *at(y, y->pivot_row[j], k));
 }
 
-/* Weights over their common denominator, *whole; 0 where it doesn't fit. */
+/* Converts weights to integers over their common denominator, *whole; 0 where it doesn't fit. */
 static void to_integers(const struct search *s, const struct system *y, const int64_t *num,
                         const int64_t *den, int64_t *weights, int64_t *whole) {
   wide common = 1, weight;
@@ -466,9 +466,9 @@ static copse_status solve_systems(const struct search *s, struct system y, const
   return COPSE_OK;
 }
 
-/* Weights of the columns as integers over a common denominator, *whole: those that fill exactly the
- * orbits that the master fills, at the given time. 0 where there are none that fit 48 bits; the
- * caller then rounds. */
+/* Finds weights of the columns as integers over a common denominator, *whole: those that fill
+ * exactly the orbits that the master fills, at the given time. 0 where there are none that fit 48
+ * bits; the caller then rounds. */
 static copse_status exact_weights(const struct search *s, struct copse_q time, int64_t *weights,
                                   int64_t *whole) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};

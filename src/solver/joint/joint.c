@@ -54,7 +54,7 @@ static copse_status widen(const struct copse_joint_search *s, const struct copse
   return COPSE_OK;
 }
 
-/* Cuts around one terminal: with each wide enough, what is the next? Several at once save
+/* Finds cuts around one terminal: with each wide enough, what is the next? Several at once save
  * rounds. */
 static copse_status separate_terminal(struct copse_joint_search *s, int phase,
                                       struct copse_flow *flow, int terminal, int64_t sum,
@@ -134,8 +134,8 @@ static copse_status separate_parts(struct copse_joint_search *s, const struct co
 }
 
 /*
- * Cuts for the solution at hand. They are looked for between it and a point that is known to be
- * good first: such cuts are tight near the optimum, where those of the corners that the simplex
+ * Adds cuts for the solution at hand. They are looked for between it and a point that is known to
+ * be good first: such cuts are tight near the optimum, where those of the corners that the simplex
  * method wanders through are not, and far fewer are needed. Ben-Ameur and Neto, "Acceleration of
  * cutting-plane and column generation algorithms", Networks 49 (2007). The way between the two is
  * halved some times, since flows cost far less than the simplex method.

@@ -38,7 +38,7 @@ void copse_cuts_free(struct copse_cuts *cuts) {
   *cuts = (struct copse_cuts){0};
 }
 
-/* Cuts that were replaced are still in the map, with another hash. */
+/* Whether the cut is known; those that were replaced are still in the map, with another hash. */
 static bool is_known(const struct copse_cuts *cuts, uint64_t hash) {
   size_t cursor = 0;
   for (int c; (c = copse_index_map_next(&cuts->by_hash, hash, &cursor)) >= 0;)

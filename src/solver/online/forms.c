@@ -351,9 +351,9 @@ static int64_t busiest(struct copse_online *o, int first, int end) {
   return most;
 }
 
-/* Returns, of how much the longest sums of hosts in each of so many groups of rotations exceed the
- * longest sum of all, for a NIC: a host that sends less than others in one step and more in the
- * next waits for them in part. */
+/* Returns by how much the longest sums of hosts in each of so many groups of rotations exceed,
+ * added up, the longest sum of all, for a NIC: a host that sends less than others in one step and
+ * more in the next waits for them in part. */
 static int64_t unevenness(struct copse_online *o, int groups) {
   __int128 sum = 0; /* of many groups: up to hosts times what fits */
   int end = 1;

@@ -295,7 +295,7 @@ static void look_at_placement(struct ascent *a, struct copse_placement *best) {
     }
 }
 
-/* weights = exp(logs), brought to sum 1; what is next to nothing becomes nothing. */
+/* Sets weights = exp(logs), brought to sum 1; what is next to nothing becomes nothing. */
 static void normalise(struct ascent *a, size_t cell) {
   double *logs = a->logs + cell * a->n_rows, *weights = a->weights + cell * a->n_rows;
   double most = logs[0], sum = 0;

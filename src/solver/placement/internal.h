@@ -61,7 +61,7 @@ struct copse_place_load {
 /* Compares for qsort: fewest tokens first, equal ones by number. */
 int copse_place_by_load(const void *a, const void *b);
 
-/* Bounds of the time: the relaxation's, then those of branch and cut, if the problem is small
- * enough. Either may find a better placement on its way. */
+/* Proves bounds of the time: the relaxation's, then those of branch and cut, if the problem is
+ * small enough. Either may find a better placement on its way. */
 copse_status copse_place_prove(struct copse_place_model *model, struct copse_placement *best,
                                struct copse_err *err) COPSE_CHECKED;

@@ -731,7 +731,7 @@ static copse_status search_packing(struct packer *p, int n, bool thorough, struc
 
 /* ---- from the outside ------------------------------------------------------------------------ */
 
-/* Copies of packings of divisors of n. */
+/* Copies packings of divisors of n. */
 static copse_status copy_divisors(struct packer *p, int n, struct copse_err *err) {
   for (int d = 1; d < n; d++) {
     const struct copse_ring_packing *packing = &p->packings[d - 1];

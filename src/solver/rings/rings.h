@@ -124,9 +124,9 @@ void copse_ring_add_load(const struct copse_ring_instance *instance, const struc
                          int64_t *load);
 
 /*
- * Orders of small total length, by lengths on rows [n_rows] from 0 to COPSE_RINGS_LONGEST: at most
- * n_gpus of them in `out`, shortest first, their GPUs in the arena; *n is 0 without any. No order
- * is shorter than *least; *exact: the first is as short.
+ * Finds orders of small total length, by lengths on rows [n_rows] from 0 to COPSE_RINGS_LONGEST:
+ * at most n_gpus of them in `out`, shortest first, their GPUs in the arena; *n is 0 without any.
+ * No order is shorter than *least; *exact: the first is as short.
  */
 copse_status copse_rings_shortest(const struct copse_ring_instance *instance,
                                   const int64_t *lengths, struct copse_arena *arena,

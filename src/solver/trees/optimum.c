@@ -179,9 +179,9 @@ static void trim(const struct copse_network *network, int64_t *capacities, int n
 }
 
 /*
- * Floors can leave a relay with more coming in than going out, which splitting can't
- * handle. Trimming one relay may unbalance the next, so sweep until nothing moves; every
- * trim lowers the total, so this ends.
+ * Trims relays until they are balanced: floors can leave one with more coming in than going out,
+ * which splitting can't handle. Trimming one relay may unbalance the next, so it sweeps until
+ * nothing moves; every trim lowers the total, so this ends.
  */
 static copse_status balance(const struct copse_network *network, int64_t *capacities,
                             struct copse_err *err) {
@@ -236,8 +236,8 @@ static void distinct_capacities(const struct copse_network *network, int64_t *ou
 }
 
 /*
- * Floors only change at U = m / b. For one b: the smallest m with (lo <) m/b <= hi that is
- * feasible, by bisection; hi is feasible, lo is not.
+ * Finds, for one b, the smallest m with (lo <) m/b <= hi that is feasible, by bisection; hi is
+ * feasible, lo is not. Floors only change at U = m / b.
  */
 static copse_status bisect(const struct copse_network *network, int64_t b, int64_t k,
                            struct copse_q lo, struct copse_q *hi, int64_t *tried,

@@ -53,9 +53,9 @@ copse_status copse_optimum_fixed_k(const struct copse_network *network, struct c
                                    struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Numbers of trees per unit of root weight, fewer than copse_optimum_scale has, may reach the
- * optimum too (copse_optimum_round with k / x): those of which no link out of in_cut is rounded,
- * which are the multiples of a step, if the other links can spare what they lose.
+ * Returns the step of whose multiples numbers of trees per unit of root weight, fewer than
+ * copse_optimum_scale has, may reach the optimum too (copse_optimum_round with k / x): with those
+ * no link out of in_cut is rounded; they do if the other links can spare what they lose.
  */
 int64_t copse_optimum_step(const struct copse_network *network,
                            const struct copse_optimum *optimum);

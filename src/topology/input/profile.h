@@ -101,8 +101,9 @@ struct copse_nvbandwidth {
 bool copse_nvbandwidth_is(const char *data, size_t size);
 
 /*
- * Tests that did not run are left out, and so is text that isn't nvbandwidth's. COPSE_BAD_INPUT
- * where there is no matrix at all. Release with copse_nvbandwidth_free, whatever the outcome.
+ * Parses nvbandwidth's output. Tests that did not run are left out, and so is text that isn't its.
+ * COPSE_BAD_INPUT where there is no matrix at all. Release with copse_nvbandwidth_free, whatever
+ * the outcome.
  */
 copse_status copse_nvbandwidth_parse(const char *label, const char *data, size_t size,
                                      struct copse_nvbandwidth *out,

@@ -82,10 +82,10 @@ copse_status copse_symmetry_add(struct copse_symmetry *symmetry, struct copse_pe
 
 /* ---- rotations of hosts ---------------------------------------------------------------------- */
 
-/* Counts the hosts of a candidate by names, because a search would choose another: the turn by one
- * rank where all are alike, or one that mixes the hosts' planes. An alltoall has one rotation, by
- * whole hosts, so that its base flows are those of one host; and names give it in a pass over the
- * nodes. */
+/* Counts the hosts that ids name; 0 where a rank is outside of hosts. Names give a rotation in a
+ * pass over the nodes; a search would choose another: the turn by one rank where all are alike, or
+ * one that mixes the hosts' planes. An alltoall has one rotation, by whole hosts, so that its base
+ * flows are those of one host. */
 static int count_hosts(const struct copse_topology *topology) {
   int most = -1, host;
   for (int v = 0; v < topology->n_nodes; v++) {

@@ -408,12 +408,14 @@ static const struct {
     [COPSE_BASELINE_TREE] = {"tree", copse_baseline_tree, false, false},
     [COPSE_BASELINE_DIRECT] = {"direct", copse_baseline_direct, false, false},
     [COPSE_BASELINE_SCATTER] = {"scatter", copse_baseline_scatter, false, false},
+    [COPSE_BASELINE_HOSTS] = {"hosts", copse_baseline_hosts, false, true},
 };
 
 const char *copse_baseline_name(enum copse_baseline kind) { return kinds[kind].name; }
 
 bool copse_baseline_exists(enum copse_baseline kind, copse_collective collective) {
   if (kind == COPSE_BASELINE_SCATTER) return copse_collective_rooted(collective);
+  if (kind == COPSE_BASELINE_HOSTS && copse_collective_rooted(collective)) return false;
   return kinds[kind].flows == (collective == COPSE_ALLTOALL);
 }
 

@@ -31,6 +31,10 @@
  *                Of several hosts the root's own scatter to ranks of their place in all others,
  *                which exchange what came, and all pass on inside the host. It is
  *                a candidate of `--objective` and `plans`, and no baseline to compare with
+ *   hosts        of a collective with a root at every rank: each sends to the rank of its place in
+ *                every other host, and all pass on inside the host, so that there are two hops,
+ *                and each NIC sends once what its ranks have (two-level forms: Karonis et al.,
+ *                Exploiting hierarchy in parallel computer networks, 2000). A candidate as scatter
  *
  * Routes: fewest links, among those the widest bottleneck, among those such that the
  * sum of squared link uses is small (each pair routed once, then three times anew). Between ranks
@@ -57,7 +61,8 @@ enum copse_baseline {
   COPSE_BASELINE_TREE,
   COPSE_BASELINE_DIRECT,
   COPSE_N_BASELINES,
-  COPSE_BASELINE_SCATTER = COPSE_N_BASELINES, /* of searches alone */
+  COPSE_BASELINE_SCATTER = COPSE_N_BASELINES, /* this and the next of searches alone */
+  COPSE_BASELINE_HOSTS,
   COPSE_N_ARRANGEMENTS
 };
 

@@ -51,6 +51,7 @@ copse_status copse_baseline_birkhoff(struct copse_baseline_work *w) COPSE_CHECKE
 copse_status copse_baseline_tree(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_direct(struct copse_baseline_work *w) COPSE_CHECKED;
 copse_status copse_baseline_scatter(struct copse_baseline_work *w) COPSE_CHECKED;
+copse_status copse_baseline_hosts(struct copse_baseline_work *w) COPSE_CHECKED;
 
 /* Nodes from one rank to another, ranks between them too; n 0: as the fabric routes. */
 struct copse_baseline_way {

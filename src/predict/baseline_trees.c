@@ -324,6 +324,30 @@ copse_status copse_baseline_scatter(struct copse_baseline_work *w) {
   return COPSE_OK;
 }
 
+/* ---- over hosts ------------------------------------------------------------------------ */
+
+copse_status copse_baseline_hosts(struct copse_baseline_work *w) {
+  const struct copse_hosts *hosts = &w->hosts;
+  struct shape shape = {0};
+  int n = w->topology->n_ranks;
+  COPSE_DO(start_shape(w, &shape));
+  for (int root = 0; root < n; root++) {
+    int home = hosts->of_rank[root];
+    shape.n = 0;
+    for (int to_host = 1; to_host >= 0; to_host--) /* to all hosts first, then in all */
+      for (int i = to_host; i < hosts->n_hosts; i++) {
+        int h = (home + i) % hosts->n_hosts;
+        int there = hosts->members[hosts->first[h] + hosts->place[root]];
+        if (to_host)
+          add_link(&shape, root, there);
+        else
+          add_host(w, &shape, there, root);
+      }
+    COPSE_DO(grow_phases(w, root, (struct copse_q){1, n}, &shape));
+  }
+  return COPSE_OK;
+}
+
 /* ---- direct ---------------------------------------------------------------------------- */
 
 copse_status copse_baseline_direct(struct copse_baseline_work *w) {

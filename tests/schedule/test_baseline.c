@@ -61,6 +61,12 @@ static void check_transfers(const struct copse_topology *t, const struct copse_s
   ck_assert_double_ge(r.us, r.busiest_us);
 }
 
+/* One that there is such a baseline of. */
+static copse_collective collective_of(enum copse_baseline kind) {
+  if (copse_baseline_exists(kind, COPSE_ALLTOALL)) return COPSE_ALLTOALL;
+  return copse_baseline_exists(kind, COPSE_BROADCAST) ? COPSE_BROADCAST : COPSE_ALLGATHER;
+}
+
 /* All baselines of a collective, verified and simulated; how many apply. */
 static int check_all(const struct copse_topology *t, const struct copse_baseline_options *options,
                      const char *what) {
@@ -118,7 +124,7 @@ START_TEST(baselines_verify_on_hosts) {
       snprintf(what, sizeof what, "%s, %d hosts of %d", copse_collective_name(all[_i]), hosts,
                gpus);
       /* best rings of several hosts need NICs, which these have none of */
-      int n = (all[_i] == COPSE_ALLTOALL ? 4 : 2) + copse_collective_rooted(all[_i]);
+      int n = all[_i] == COPSE_ALLTOALL ? 4 : 3;
       ck_assert_int_eq(check_all(t, &options, what), n);
       copse_topology_free(t);
     }
@@ -140,7 +146,8 @@ START_TEST(the_bound_of_the_optimum_binds_every_baseline) {
     options.like = like;
     for (int k = 0; k < COPSE_N_ARRANGEMENTS; k++) {
       if (!copse_baseline_exists((enum copse_baseline)k, all[_i])) continue;
-      if (k == COPSE_BASELINE_2DH || k == COPSE_BASELINE_BIRKHOFF) continue; /* one host */
+      if (k == COPSE_BASELINE_2DH || k == COPSE_BASELINE_BIRKHOFF || k == COPSE_BASELINE_HOSTS)
+        continue; /* one host */
       struct copse_schedule *s = make(t, (enum copse_baseline)k, &options, NULL);
       verify(t, s, copse_baseline_name((enum copse_baseline)k));
       ck_assert_int_ge(copse_q_cmp(s->time_per_GB, like->time_per_GB), 0);
@@ -177,6 +184,34 @@ START_TEST(a_scattered_broadcast_takes_what_the_narrowest_links_take) {
     copse_schedule_free(s);
     copse_topology_free(t);
   }
+}
+END_TEST
+
+/* Over hosts each tree is two hops high, and each NIC takes in once what each rank of its place in
+ * another host has: of 12 of 16 ranks' parts, by four NICs, the ranks of 3. A reduction goes
+ * backwards. One host has no such trees. */
+START_TEST(trees_over_hosts_are_two_hops_high) {
+  const copse_collective collectives[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER};
+  struct copse_topology *t;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_topology_synthetic("hosts:4 gpus:4@300 nics:4@25 rails", NULL, &t, &err), &err);
+  for (int i = 0; i < 2; i++) {
+    struct copse_baseline_options options = options_of(collectives[i], NULL);
+    struct copse_schedule *s = make(t, COPSE_BASELINE_HOSTS, &options, NULL);
+    verify(t, s, "four hosts");
+    ck_assert_int_eq(s->n_trees, 16);
+    ck_assert_int_eq(copse_proposal_hops(s), 2);
+    ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){3, 16 * 25}));
+    copse_schedule_free(s);
+  }
+  copse_topology_free(t);
+  ASSERT_OK(copse_topology_synthetic("switch:4@50", NULL, &t, &err), &err);
+  struct copse_baseline_options options = options_of(COPSE_ALLGATHER, NULL);
+  struct copse_schedule *none;
+  ck_assert_int_eq(copse_baseline_make(t, COPSE_BASELINE_HOSTS, &options, &none, NULL, &err),
+                   COPSE_UNSUPPORTED);
+  ck_assert_str_eq(err.text, "hosts needs at least two hosts");
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -313,8 +348,7 @@ START_TEST(cables_between_nics_are_no_network) {
       copse_schedule_free(s);
     }
     options.pass_on = false;
-    ck_assert_int_eq(check_all(t, &options, "cabled"),
-                     (cases[i].why ? 2 : 3) + copse_collective_rooted(all[_i]));
+    ck_assert_int_eq(check_all(t, &options, "cabled"), cases[i].why ? 3 : 4);
     copse_topology_free(t);
   }
 }
@@ -351,7 +385,7 @@ START_TEST(rings_without_gpudirect_pass_the_cpu) {
   ck_assert_str_eq(COPSE_Q_STRING(s->time_per_GB), "1/64");
   copse_schedule_free(s);
   options.pass_on = false;
-  ck_assert_int_eq(check_all(t, &options, "plain"), 3);
+  ck_assert_int_eq(check_all(t, &options, "plain"), 4);
   copse_topology_free(t);
 }
 END_TEST
@@ -516,8 +550,7 @@ START_TEST(the_same_input_gives_the_same_schedule) {
   for (int k = 0; k < COPSE_N_ARRANGEMENTS; k++) {
     enum copse_baseline kind = (enum copse_baseline)k;
     if (kind == COPSE_BASELINE_RINGS) continue; /* these hosts have no NICs */
-    struct copse_baseline_options options = options_of(
-        copse_baseline_exists(kind, COPSE_ALLTOALL) ? COPSE_ALLTOALL : COPSE_BROADCAST, NULL);
+    struct copse_baseline_options options = options_of(collective_of(kind), NULL);
     struct copse_schedule *a = make(t, kind, &options, NULL), *b = make(t, kind, &options, NULL);
     struct copse_err err = COPSE_ERR_INIT;
     char *text_a = NULL, *text_b = NULL;
@@ -623,8 +656,7 @@ END_TEST
 
 static copse_status make_and_simulate(const struct copse_topology *t, enum copse_baseline kind,
                                       struct copse_err *err) {
-  struct copse_baseline_options options = options_of(
-      copse_baseline_exists(kind, COPSE_ALLTOALL) ? COPSE_ALLTOALL : COPSE_BROADCAST, NULL);
+  struct copse_baseline_options options = options_of(collective_of(kind), NULL);
   struct copse_schedule *s = NULL;
   struct copse_sim_dag dag = {0};
   struct copse_sim_result result;
@@ -691,6 +723,7 @@ int main(void) {
   tcase_add_loop_test(fabrics, baselines_verify_on_hosts, 0, N_ALL);
   tcase_add_loop_test(fabrics, the_bound_of_the_optimum_binds_every_baseline, 0, N_ALL);
   tcase_add_loop_test(fabrics, a_scattered_broadcast_takes_what_the_narrowest_links_take, 3, 5);
+  tcase_add_test(fabrics, trees_over_hosts_are_two_hops_high);
   tcase_add_test(fabrics, a_bound_without_forwarding_binds_only_its_like);
   tcase_add_test(fabrics, times_are_those_of_the_textbook);
   tcase_add_test(fabrics, rings_use_every_nic);

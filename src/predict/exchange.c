@@ -690,8 +690,10 @@ static copse_status improve(struct copse_exchange_search *s, double end) {
 /* Grows all trees anew some times; the fastest are kept. */
 static copse_status grow(struct copse_exchange_search *s) {
   int pieces = s->n_pieces > 0 ? s->n_pieces : s->n_trees;
+  double end = s->work + s->x->grow;
   s->soft = INFINITY;
   for (uint64_t i = 0; i < GROWN_TIMES && s->least > s->x->enough_us; i++) {
+    if (i > 0 && s->work >= end) break;
     for (int first = 0; first < s->n_trees; first += pieces)
       COPSE_DO(copse_exchange_grow(s, first, pieces, s->x->seed * GROWN_TIMES + i, s->err));
     for (int b = 0; b < s->n_trees; b++)
@@ -717,7 +719,7 @@ static copse_status improve_levels(struct copse_exchange_search *s) {
     COPSE_DO(cut(s, copies));
     bool more = n_transfers(s) * 2 <= s->x->most_transfers && mean_taken(s) / 2 >= s->x->message_us;
     if (least_possible(s) < fmin(least, s->x->beat_us)) {
-      if (s->x->grow && least == INFINITY) COPSE_DO(grow(s));
+      if (s->x->grow > 0 && least == INFINITY) COPSE_DO(grow(s));
       COPSE_DO(improve(s, more ? s->work + (s->x->work - s->work) / 3 : s->x->work));
     }
     if (s->least >= least) {

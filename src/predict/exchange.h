@@ -22,7 +22,8 @@ struct copse_exchange {
   bool far_first;      /* as the schedule's objective has it */
   int pieces;          /* trees of a root to begin with, at least: trees are cut to be so many */
   int most_transfers;  /* of all trees; twice as many pieces are tried while they are not more */
-  bool grow;           /* begins with trees of its own, of the same roots and shares */
+  double grow;         /* > 0: begins with trees of its own, of the same roots and shares, and looks
+                          for better ones for so much work, once at least */
   double enough_us;    /* no schedule is faster */
   double beat_us;      /* of no use is what is not faster */
   double message_us;   /* trees are not cut so small that they take a link for less */

@@ -34,7 +34,7 @@ struct variant {
   int chunks;                              /* 0: as by default */
   int fifo;                                /* as in a schedule's objective */
   bool far_first;
-  bool grown; /* exchange begins with other trees, of the same roots and shares */
+  double grown; /* > 0: exchange begins with other trees, of the same roots and shares: the work */
   double us;
   char name[COPSE_SIZE_NAME];
 };
@@ -417,19 +417,15 @@ static bool wants(void *context, const char *name) {
   const struct search *s = context;
   if (strcmp(name, copse_proposal_name(COPSE_BASELINE_RINGS)) == 0 && !wants_rings(s)) return false;
   if (strcmp(name, "equal shares") == 0) return true;
-  return is_start(s, name) || strncmp(name, "stages", 6) == 0 ? has_reason(s) : has_time(s);
+  bool is_cheap = is_start(s, name) || !strncmp(name, "stages", 6) || !strcmp(name, "hosts");
+  return is_cheap ? has_reason(s) : has_time(s);
 }
 
 /* Whether the same trees were offered before, in the same order: under another name. */
 static bool is_known(const struct search *s, const struct copse_schedule *schedule) {
-  bool known = false;
-  for (size_t i = 0; i < s->n_bases && !known; i++) {
-    const struct copse_schedule *of = s->bases[i];
-    known = schedule->n_trees > 0 && of->n_trees == schedule->n_trees;
-    for (int t = 0; t < schedule->n_trees && known; t++)
-      known = copse_schedule_same_tree(&of->trees[t], &schedule->trees[t]);
-  }
-  return known;
+  for (size_t i = 0; i < s->n_bases; i++)
+    if (copse_schedule_same_trees(s->bases[i], schedule)) return true;
+  return false;
 }
 
 static copse_status take(void *context, struct copse_schedule *schedule, const char *name,
@@ -497,7 +493,7 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
   }
   if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW || us == INFINITY) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(s->err, status, "%s", why.text);
-  v.grown = false;
+  v.grown = 0;
   if (work > 0) copse_proposal_name_add(v.name, sizeof v.name, "exchanged", 1);
   COPSE_DO(consider(s, &v));
   if (v.us < from->us || from->chunks == 0) *from = v;
@@ -578,21 +574,23 @@ static int pieces_at(const struct search *s, int round, bool grown) {
                               s->predict.sim.alpha_us, round);
 }
 
-/* Exchanges from all starts for a while each, then for as long from the one that came out best. */
-static copse_status exchange_round(struct search *s, const struct variant *starts, int n,
-                                   int round) {
-  double left = s->most_work - s->work;
-  int most = s->question->from ? MOST_TRANSFERS / 4 : MOST_TRANSFERS;
+/* Exchanges from all starts for a while each, then for as long from the one that came out best.
+ * Drops the starts that are far behind from further rounds. */
+static copse_status exchange_round(struct search *s, struct variant *starts, int *n, int round) {
+  double left = s->most_work - s->work, work = left * STARTS_PART / *n;
+  int most = s->question->from ? MOST_TRANSFERS / 4 : MOST_TRANSFERS, kept = 0;
   struct variant best = {.us = INFINITY};
-  for (int i = 0; i < n && has_time(s); i++) {
+  for (int i = 0; i < *n && has_time(s); i++) {
     struct variant v = starts[i];
     v.us = INFINITY;
     v.far_first = goes_far_first(s, round);
-    COPSE_DO(
-        exchange(s, &v, pieces_at(s, round, v.grown), most, left * STARTS_PART / n, round, true));
+    if (v.grown > 0) v.grown = work / 2;
+    COPSE_DO(exchange(s, &v, pieces_at(s, round, v.grown > 0), most, work, round, true));
     if (v.us < best.us) best = v;
+    if (v.us < s->best.us * EXCHANGE_REACH) starts[kept++] = starts[i];
   }
   if (best.us == INFINITY || !has_time(s)) return COPSE_OK;
+  *n = kept;
   return exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round, round % 2 == 0);
 }
 
@@ -609,11 +607,12 @@ static copse_status list_starts(struct search *s, struct variant *starts, int *n
   few = starts[0];
   for (int i = 1; i < *n; i++)
     if (starts[i].n_trees < few.n_trees) few = starts[i];
-  few.grown = true;
   snprintf(few.name, sizeof few.name, "grown");
-  for (int round = 0; round < GROWN_ROUNDS && has_time(s); round++) {
+  double end = s->work + s->most_work * GROWN_PART;
+  for (int round = 0; round < GROWN_ROUNDS && s->work < end && has_time(s); round++) {
     struct variant v = few;
     v.us = INFINITY;
+    v.grown = few.grown = (end - s->work) / (GROWN_ROUNDS - round);
     COPSE_DO(exchange(s, &v, pieces_at(s, round, true), MOST_TRANSFERS, 0, round, true));
   }
   COPSE_DO(add_mixtures(s, starts, n));
@@ -630,7 +629,7 @@ static copse_status exchange_best(struct search *s) {
   COPSE_DO(list_starts(s, starts, &n));
   for (int round = 0, vain = 0; round < MOST_ROUNDS && vain < most_vain && has_time(s); round++) {
     double before = s->best.us;
-    COPSE_DO(exchange_round(s, starts, n, round));
+    COPSE_DO(exchange_round(s, starts, &n, round));
     struct variant best = s->best;
     if (round % 2 == 1 && has_time(s) && !copse_schedule_doubles(best.of))
       COPSE_DO(exchange(s, &best, 1, MOST_TRANSFERS, (s->most_work - s->work) / 2, round, false));

@@ -19,14 +19,19 @@ void copse_schedule_free(struct copse_schedule *schedule) {
   free(schedule);
 }
 
-bool copse_schedule_same_tree(const struct copse_schedule_tree *a,
-                              const struct copse_schedule_tree *b) {
+static bool is_same_tree(const struct copse_schedule_tree *a, const struct copse_schedule_tree *b) {
   bool same = a->root == b->root && a->phase == b->phase && copse_q_eq(a->weight, b->weight) &&
               a->n_edges == b->n_edges;
   for (int e = 0; e < a->n_edges && same; e++) {
     const struct copse_schedule_edge *x = &a->edges[e], *y = &b->edges[e];
     same = x->n_path == y->n_path && memcmp(x->path, y->path, (size_t)x->n_path * sizeof(int)) == 0;
   }
+  return same;
+}
+
+bool copse_schedule_same_trees(const struct copse_schedule *a, const struct copse_schedule *b) {
+  bool same = a->n_trees > 0 && a->n_trees == b->n_trees;
+  for (int t = 0; t < a->n_trees && same; t++) same = is_same_tree(&a->trees[t], &b->trees[t]);
   return same;
 }
 

@@ -280,10 +280,9 @@ static inline bool copse_schedule_doubles(const struct copse_schedule *schedule)
 /* Returns the smallest k for which all trees' weights are multiples of 1/(N k), with a root of 1/k;
  * 0 where that has more than 63 bits. */
 int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
-/* Whether they are of one root, phase and weight, with the same edges over the same paths in one
- * order. */
-bool copse_schedule_same_tree(const struct copse_schedule_tree *a,
-                              const struct copse_schedule_tree *b);
+/* Whether both have trees, as many, in one order of the same roots, phases, weights and edges over
+ * the same paths. */
+bool copse_schedule_same_trees(const struct copse_schedule *a, const struct copse_schedule *b);
 /* Whether every tree carries a multiple of 1/(roots * k), where k is stated. Of an allreduce only
  * the broadcast's: the reduction may have a k of its own. */
 bool copse_schedule_fits_k(const struct copse_schedule *schedule);

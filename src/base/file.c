@@ -1,6 +1,6 @@
 /*
- * Whole files, written beside their target and renamed; standard input and output; gzip by zlib;
- * SHA-256 by libmd. Programs as filters.
+ * Whole files, written beside their target and renamed; standard input and output; gzip (RFC 1952)
+ * by zlib; SHA-256 (FIPS 180-4) by libmd. Programs as filters.
  */
 #include "base/file.h"
 

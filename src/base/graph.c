@@ -4,6 +4,9 @@
  *   key of item:  0 -> 2, 1 -> 0, 2 -> 2          first: 0 1 1 3
  *                                                 item:  1 0 2
  *   so key 0 has item 1, key 1 none, key 2 items 0 and 2: a counting sort, stable.
+ *
+ * Sources: disjoint sets with path halving, Tarjan and van Leeuwen 1984; distances, Dijkstra 1959;
+ * the map's hashes, FNV-1a (Fowler, Noll, Vo) and the finaliser of splitmix64 (Vigna).
  */
 #include "base/graph.h"
 

@@ -1,6 +1,8 @@
-/* JSON by cJSON, which keeps no lines and reads numbers as doubles. So the text is checked and
- * rewritten first: a number becomes a marked string, read exactly later, and every object gets a
- * member with its line, which refusals name. */
+/*
+ * JSON (RFC 8259) by cJSON, which keeps no lines and reads numbers as doubles. So the text is
+ * checked and rewritten first: a number becomes a marked string, read exactly later, and every
+ * object gets a member with its line, which refusals name.
+ */
 #include "base/json.h"
 
 #include <inttypes.h>

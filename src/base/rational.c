@@ -1,5 +1,9 @@
-/* Rationals of 64 bits. Products and sums are formed in 128 bits, reduced by Euclid's algorithm and
- * checked for range; decimals are read digit by digit, since a double would round them. */
+/*
+ * Rationals of 64 bits. Products and sums are formed in 128 bits, reduced by Euclid's algorithm and
+ * checked for range; decimals are read digit by digit, since a double would round them. A fraction
+ * from its residues is found by rational reconstruction (P. S. Wang, A p-adic algorithm for
+ * univariate partial fractions, 1981).
+ */
 #include "base/rational.h"
 
 #include <math.h>

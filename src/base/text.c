@@ -1,5 +1,7 @@
-/* The growable text buffer, and what writers escape: JSON strings and numbers, XML, UTF-8. Lines
- * and words of what tools print, without the escape sequences of terminals. */
+/*
+ * The growable text buffer, and what writers escape: JSON strings and numbers (RFC 8259), XML,
+ * UTF-8 (RFC 3629). Lines and words of what tools print, without the escape sequences of terminals.
+ */
 #include "base/text.h"
 
 #include <ctype.h>

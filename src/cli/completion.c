@@ -1,6 +1,7 @@
 /*
  * The completion of bash, zsh and fish: scripts that `copse help --completion SHELL` makes from the
- * tables of options, and that `make install` puts where the shells look.
+ * tables of options, and that `make install` puts where the shells look. What the scripts may say:
+ * the Bash manual, section "Programmable Completion"; zshcompsys(1); fish's manual, `complete`.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
- * Calls that NCCL's Inspector and PyTorch's flight recorder wrote. A record of one rank names
- * communicator, number and size of a call; the slowest rank's time is the call's.
+ * Calls that NCCL's Inspector (NVIDIA/nccl plugins/profiler/inspector) and PyTorch's flight
+ * recorder (pytorch/pytorch torch/csrc/distributed/c10d/FlightRecorder) wrote. A record of one rank
+ * names communicator, number and size of a call; the slowest rank's time is the call's.
  */
 #include "nccl/calls.h"
 

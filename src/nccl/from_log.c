@@ -4,6 +4,8 @@
  *
  *   Pattern 4 ..  0 : NET/0 GPU/0-22000 .. --> graphs      Ring / Channel / Trees --> seats
  *   via NET/IB/2 --> ports
+ *
+ * Source of the lines: NVIDIA/nccl src/graph and src/transport (log.h).
  */
 #include "nccl/from_log.h"
 

@@ -5,7 +5,8 @@
  *   joined channels --an edge at a time, by the machine's routes--> load of each link --> time
  *
  * An edge between hosts goes from the GPU to its NIC (over the GPU beside it, where NCCL relays),
- * over the network, and from the NIC to the GPU.
+ * over the network, and from the NIC to the GPU. Sources: NVIDIA/nccl src/graph/connect.cc,
+ * trees.cc and tuning.cc, and src/device.
  */
 #include "nccl/judge.h"
 

@@ -2,7 +2,8 @@
  * NCCL's logs: lines, who wrote them, and to which communicator a thread belongs. A line is told by
  * "NCCL INFO " and the like; HOST:PID:TID stands before it, with launchers' marks and time stamps
  * around it. A second mark in a line begins another line, which a second process wrote into it.
- * What messages say is read in log_lines.c, joined over ranks in log_join.c.
+ * What messages say is read in log_lines.c, joined over ranks in log_join.c. Sources: those of
+ * log.h, in NVIDIA/nccl src/init.cc, src/graph and src/transport.
  */
 #include "nccl/log.h"
 

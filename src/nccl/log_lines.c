@@ -1,7 +1,8 @@
 /*
  * What the messages of NCCL's logs say, a message at a time. A message that begins as one that is
  * known and doesn't end so has been cut, and is counted and left out. The source of each form is
- * the function of NCCL that prints it (log.h).
+ * the function of NCCL that prints it, in NVIDIA/nccl src/init.cc, src/graph and src/transport
+ * (log.h).
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
  * Tells apart what tools around NCCL print, and reads what NCCL's RAS service reports (ncclras, as
- * text or with -f json, and what its monitor prints).
+ * text or with -f json, and what its monitor prints). Source: NVIDIA/nccl
+ * src/ras/client_support.cc.
  */
 #include "nccl/reports.h"
 

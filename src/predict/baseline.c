@@ -1,7 +1,7 @@
 /*
  * Baselines: makes one by kind, as a schedule that verifies and as transfers, with a bound. The
  * bound is that of a given schedule where it binds the baseline too, else the best cut around one
- * rank or host.
+ * rank or host. Each baseline's source is named in baseline.h.
  */
 #include "predict/baseline.h"
 

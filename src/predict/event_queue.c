@@ -1,5 +1,6 @@
 /*
- * The events of a simulation in a radix heap; the header says how it works.
+ * The events of a simulation in a radix heap (R. Ahuja, K. Mehlhorn, J. Orlin, R. Tarjan, Faster
+ * algorithms for the shortest path problem, J. ACM 37, 1990); the header says how it works.
  */
 #include "predict/event_queue.h"
 

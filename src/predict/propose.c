@@ -1,6 +1,7 @@
 /*
  * The one maker of schedules to choose among: solver, fewer trees, equal shares, baselines,
- * allreduces in stages.
+ * allreduces in stages. The stages are chosen as shortest paths with two weights (P. Hansen,
+ * Bicriterion path problems, 1980).
  */
 #include "predict/propose.h"
 

@@ -8,7 +8,9 @@
  *    +-- next chunk, when link 0 has taken this one                    +-- chunks that stream on
  *
  * A frame holds what simulations of the same transfers share, whatever the size; copse_simulate_all
- * makes one for each dag and answers its questions on several threads. The model is in simulate.h.
+ * makes one for each dag and answers its questions on several threads. The model is in simulate.h;
+ * with latencies that keep links busy it is that of TACCL (arXiv 2111.04867) and TACOS (arXiv
+ * 2304.05301).
  */
 #include "predict/simulate.h"
 

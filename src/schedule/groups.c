@@ -1,6 +1,6 @@
 /*
  * Groups of ranks that share a fabric: the list that a user writes, and the index "copse-groups/1"
- * with the joint bound, read and written.
+ * with the joint bound, read and written. docs/formats.md, "Groups" and "Index of groups".
  */
 #include <stdlib.h>
 #include <string.h>

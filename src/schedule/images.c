@@ -3,7 +3,8 @@
  * Listed are images under a rotation's powers, of several rotations one after the other, in place;
  * alltoall flows are then sorted by pair. With changes each image is listed by itself. A vertex's
  * depth after some ranks have moved is found by stretches: from the vertex up to the first rank
- * that moved, from where that hangs now up to the next, until the root is there.
+ * that moved, from where that hangs now up to the next, until the root is there. docs/formats.md,
+ * "Compact form"; docs/theory.md, "Heuristics that prove themselves".
  */
 #include "schedule/images.h"
 

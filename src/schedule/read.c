@@ -1,7 +1,8 @@
 /*
  * Reads schedule JSON, "copse-schedule/1": trees or flows, and the compact form's permutations and
  * changes; the bound with its certificate in read_bound.c. Checks all that needs no topology. Node
- * ids become numbers in the order in which the file names them; ranks come first.
+ * ids become numbers in the order in which the file names them; ranks come first. docs/formats.md,
+ * "Schedule" and "Compact form".
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,7 @@
-/* Reads the bounds of schedule JSON: cuts, lengths, potentials, and those for one message size. */
+/*
+ * Reads the bounds of schedule JSON: cuts, lengths, potentials, and those for one message size.
+ * docs/formats.md, "Schedule".
+ */
 #include <stdio.h>
 #include <string.h>
 

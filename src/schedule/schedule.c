@@ -1,4 +1,7 @@
-/* Schedules: rates, units and sums over cycles; their JSON; the demand of an alltoall. */
+/*
+ * Schedules: rates, units and sums over cycles; their JSON; the demand of an alltoall.
+ * docs/formats.md, "Schedule" and "Demand".
+ */
 #include "schedule/schedule.h"
 
 #include <inttypes.h>

@@ -1,6 +1,7 @@
 /*
  * Certificates of rings and chains, read and checked. A link's load is worked out step by step from
- * the channels' lists; lengths of steps from the same steps. See rings.h.
+ * the channels' lists; lengths of steps from the same steps. See rings.h. docs/nccl-rings.md, "How,
+ * and what is proved".
  */
 #include "verify/rings.h"
 

@@ -1,6 +1,7 @@
 /*
  * Prints an audit: the figures of each collective, each as a share of the one before; the causes,
- * what costs most first; what could not be judged. The page's style is report.css.
+ * what costs most first; what could not be judged. The page's style is report.css. docs/nccl.md,
+ * "What the figures are".
  */
 #include "view/audit_page.h"
 

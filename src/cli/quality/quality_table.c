@@ -1,4 +1,6 @@
-/* The table of schedule quality: reading and writing. */
+/*
+ * The table of schedule quality: reading and writing. The format: docs/formats.md, "Quality table".
+ */
 #include "cli/quality/quality_table.h"
 
 #include <errno.h>

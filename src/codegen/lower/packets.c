@@ -1,9 +1,10 @@
 /*
  * The low-latency protocol: a message is one chunk, and all that goes between ranks goes in
  * packets: 8-byte words of 4 bytes of data and a 4-byte flag, the number of the launch, stored at
- * once. Who reads looks until the flags are the present launch's: no signal, no fence, and no
- * handshake before the put. It costs twice the bytes and a copy out of the packets, and memory
- * for a whole message: the plan states the largest one that it takes.
+ * once, as in NCCL's LL protocol (NVIDIA/nccl src/device/prims_ll.h). Who reads looks until the
+ * flags are the present launch's: no signal, no fence, and no handshake before the put. It costs
+ * twice the bytes and a copy out of the packets, and memory for a whole message: the plan states
+ * the largest one that it takes.
  *
  *        parent                                child
  *          |   packets of the child at parent    |

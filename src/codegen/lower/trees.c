@@ -10,8 +10,7 @@
  *     |------- signal ------->|  every chunk, or    |-------- signal -------->|
  *     |         ...           |  the last one if    |                         | fold own input
  *     |                       |  it passes on none  |                         | and all slots
- *     |                       |                     |<------- credit ---------|  while f more
- * follow
+ *     |                       |                     |<------- credit ---------|  while f more come
  *
  * Broadcast. The parent puts each chunk straight into its final place in the children's output and
  * signals: for every chunk to a child that passes it on, once at the end to one that doesn't.

@@ -4,6 +4,8 @@
  *   bounds (proved)    --\
  *   judge (exact)      ----> rows: bus bandwidth, each as a share of the one before
  *   measurements       --/   causes.c: findings, in falling order of what they cost
+ *
+ * What the figures are: docs/nccl.md, "What the figures are".
  */
 #include "nccl/audit/audit.h"
 

@@ -5,6 +5,8 @@
  * share of the bound:
  *
  *   bound |-------- links of other schedules --------| what its links allow |-- what it states --|
+ *
+ * All causes: docs/nccl.md, "Causes that it looks for".
  */
 #include <inttypes.h>
 #include <math.h>

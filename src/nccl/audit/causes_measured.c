@@ -1,7 +1,8 @@
 /*
  * Causes that measurements and logs show: results that are wrong, links faster or slower than their
  * constants, few channels, transports that are not the best there is, settings that bind NCCL's
- * hands, sizes with a bad choice, other groups on the same hosts.
+ * hands, sizes with a bad choice, other groups on the same hosts. docs/nccl.md, "Causes that it
+ * looks for".
  */
 #include <inttypes.h>
 #include <math.h>

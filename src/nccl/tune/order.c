@@ -1,4 +1,7 @@
-/* Hosts in an order of few hops: nearest neighbour and 2-opt. */
+/*
+ * Hosts in an order of few hops: nearest neighbour and 2-opt (G. A. Croes, A method for solving
+ * traveling-salesman problems, 1958).
+ */
 #include "nccl/tune/order.h"
 
 #include <string.h>

@@ -1,4 +1,7 @@
-/* env.sh and README of a folder of copse tune; RCCL's variables. */
+/*
+ * env.sh and README of a folder of copse tune; RCCL's variables (ROCm/rccl
+ * src/graph/rome_models.cc).
+ */
 #include "nccl/tune/texts.h"
 
 #include <inttypes.h>

@@ -2,11 +2,12 @@
  * Plans in memory and in files. A file is the header, the tables in the order of their counts, the
  * name, and a checksum:
  *
- *   header | ranks | workers | ops | operands | pieces | regions | channels | extents | name |
- * SHA-256
+ *   header | ranks | workers | ops | operands | pieces | regions | channels | extents |
+ *   name | SHA-256
  *
  * Fields are fixed-width and little-endian, without padding. Validation lets no index through that
  * an executor would have to check again; what a plan computes is proved elsewhere (codegen/check).
+ * docs/formats.md, "Plan".
  */
 #include "runtime/plan/plan.h"
 

@@ -1,6 +1,6 @@
 /*
  * UCX as a wire: libcopse-ucx.so, and how its processes find each other. Nothing else in copse
- * calls UCX.
+ * calls UCX. Source of what UCX promises: its API's header, ucp/api/ucp.h.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,7 @@
 /*
  * Alltoallv planned at run time: two-tier fabrics by solver/online, any other topology by the paths
- * of an offline alltoall schedule, whose weights share out the bytes at hand.
+ * of an offline alltoall schedule, whose weights share out the bytes at hand. docs/theory.md,
+ * "src/solver/online/".
  */
 #include <stdlib.h>
 #include <string.h>

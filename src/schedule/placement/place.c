@@ -1,5 +1,8 @@
-/* Expert placement on a topology: routing traces (read, written, made up), and the placement that
- * solver/placement finds for a trace over the topology's cuts. */
+/*
+ * Expert placement on a topology: routing traces (read, written, made up), and the placement that
+ * solver/placement finds for a trace over the topology's cuts. docs/formats.md, "Trace";
+ * docs/theory.md, "src/solver/placement/".
+ */
 #include "schedule/placement/place.h"
 
 #include <limits.h>

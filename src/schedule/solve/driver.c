@@ -6,7 +6,8 @@
  *
  *   topology -> instance (a network per phase) -> forest -> trees, time | cuts, bound
  *
- * A reduce phase is a broadcast on the network with links turned around.
+ * A reduce phase is a broadcast on the network with links turned around. docs/theory.md,
+ * "src/schedule/".
  */
 #include <string.h>
 

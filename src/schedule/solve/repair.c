@@ -1,8 +1,7 @@
-/*
- * Repair of a compact schedule. Nodes here are those of the broken topology, then those that are
- * gone; ranks likewise. Trees lead away from their roots; a reduction's are turned around first and
- * last. A variant is a part of an image's trees with the same ranks moved.
- */
+/* Repair of a compact schedule: docs/theory.md, "Heuristics that prove themselves". Nodes are those
+ * of the broken topology, then those that are gone; ranks likewise. Trees lead away from their
+ * roots; a reduction's are turned around first and last. A variant is a part of an image's trees
+ * with the same ranks moved. */
 #include "schedule/solve/repair.h"
 
 #include <limits.h>

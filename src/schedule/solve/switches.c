@@ -1,6 +1,6 @@
 /*
  * Unequal shares of a schedule's trees, and switches that copy and add: both by the joint
- * programme.
+ * programme. docs/theory.md, "Unequal shares" and "src/schedule/".
  */
 #include "schedule/solve/switches.h"
 

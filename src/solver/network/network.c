@@ -1,4 +1,7 @@
-/* Links of a network by their ends, their images under a permutation of the nodes, terminals. */
+/*
+ * Links of a network by their ends, their images under a permutation of the nodes, terminals;
+ * shortest ways (E. W. Dijkstra 1959). docs/theory.md, "src/solver/network/".
+ */
 #include "solver/network/network.h"
 
 #include "base/graph.h"

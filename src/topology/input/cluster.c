@@ -1,4 +1,7 @@
-/* Cluster JSON (copse-cluster/1), and the maps of a fabric that Slurm has. */
+/*
+ * Cluster JSON (copse-cluster/1), and the maps of a fabric that Slurm has. docs/formats.md,
+ * "Cluster"; Slurm's topology.conf(5).
+ */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -5,6 +5,8 @@
  *   {"format": "copse-topology/1", "name": "two",
  *    "nodes": [{"id": "a", "type": "gpu", "rank": 0}, {"id": "b", "type": "gpu", "rank": 1}],
  *    "links": [{"src": "a", "dst": "b", "bandwidth": 25, "duplex": true}]}
+ *
+ * docs/formats.md, "Topology".
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -13,6 +13,8 @@
  * PIX and PXB make PCIe switches, PHB and NODE (and equal NUMA affinity, where NVLink hides the
  * rest) a CPU, SYS links between CPUs. NICs have no network speed there; it comes from a cluster's
  * fabric.
+ *
+ * docs/formats.md, "Connection matrix".
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,6 +6,8 @@
  *   all       everything
  *   default   per host: if NVLink joins its GPUs, nvlink plus the PCIe links on shortest paths
  *             from a NIC to its nearest GPUs, and the ports of those NICs; else all
+ *
+ * docs/formats.md, "NCCL and RCCL topology: XML".
  */
 #include "topology/input/nccl_graph.h"
 

@@ -1,6 +1,6 @@
 /*
  * Bandwidth profiles (copse-profile/1): rates in place of constants, rules over finished links.
- * What nvbandwidth prints is a profile too, of the links of GPUs.
+ * What nvbandwidth (NVIDIA/nvbandwidth v0.4 to v0.8) prints is a profile too, of the links of GPUs.
  */
 #include "topology/input/profile.h"
 

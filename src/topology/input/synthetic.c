@@ -9,6 +9,8 @@
  *                       dragonfly:GROUP_ROUTERS@LOCAL_GBPS/GLOBAL_GBPS, and spine@GBPS for rails
  *
  * GBPS: GB/s per direction, a decimal or p/q.
+ *
+ * docs/formats.md, "Synthetic line".
  */
 #include <inttypes.h>
 #include <stdio.h>

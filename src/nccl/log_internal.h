@@ -39,7 +39,7 @@ struct copse_log_member {
   int64_t color, split; /* of the parent's splits, the number of this one */
   int64_t n_splits;
   bool gone, rings_connected;
-  int comm; /* given by copse_log_join; -1: none */
+  int comm; /* given when ranks are joined; -1: none */
 };
 
 /* What a process calls a communicator, and the member that it last was. */
@@ -87,17 +87,3 @@ copse_status copse_log_message(struct copse_log_reader *r, int thread, bool is_w
 /* Keeps each text once: two that are equal have the same address. At most 255 bytes of it. */
 copse_status copse_log_name(struct copse_log_reader *r, const struct copse_scan *piece,
                             const char **out, struct copse_err *err) COPSE_CHECKED;
-copse_status copse_log_push(struct copse_log_list *list, int member, const void *value,
-                            struct copse_err *err) COPSE_CHECKED;
-
-/* Reads "comm P rank D nranks D ...": finds or makes the member. */
-copse_status copse_log_name_comm(struct copse_log_reader *r, int thread, struct copse_scan message,
-                                 struct copse_err *err) COPSE_CHECKED;
-/* Returns the member whose line a thread prints; -1: not known. */
-int copse_log_member_of(const struct copse_log_reader *r, int thread);
-/* Finds the same, or makes it where a thread may print before its communicator is named. */
-copse_status copse_log_need_member(struct copse_log_reader *r, int thread, int *member,
-                                   struct copse_err *err) COPSE_CHECKED;
-
-copse_status copse_log_join(struct copse_nccl_log *log, const char *label,
-                            const struct copse_notes *notes, struct copse_err *err) COPSE_CHECKED;

@@ -1,8 +1,8 @@
 /*
- * What the messages of NCCL's logs say, a message at a time. A message that begins as one that is
- * known and doesn't end so has been cut, and is counted and left out. The source of each form is
- * the function of NCCL that prints it, in NVIDIA/nccl src/init.cc, src/graph and src/transport
- * (log.h).
+ * What the messages of NCCL's logs say, a message at a time, and of which communicator they are. A
+ * message that begins as one that is known and doesn't end so has been cut, and is counted and left
+ * out. The source of each form is the function of NCCL that prints it, in NVIDIA/nccl src/init.cc,
+ * src/graph and src/transport (log.h).
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "nccl/log_internal.h"
 
 #define MAX_CHANNELS 4096
+#define MAX_RANKS (1 << 22)
 
 /* A message, its writer, and where errors go. */
 struct line {
@@ -39,6 +40,195 @@ static bool ends(const struct copse_scan *s) {
   return rest.at == rest.end || copse_scan_begins(&rest, "comm 0x");
 }
 
+static copse_status push(struct copse_log_list *list, int member, const void *value,
+                         struct copse_err *err) {
+  size_t n = (size_t)list->n;
+  COPSE_DO(copse_grow(&list->values, &list->capacity, n + 1, list->size, err));
+  COPSE_DO(COPSE_GROW(list->members, list->member_capacity, n + 1, err));
+  memcpy((char *)list->values + n * list->size, value, list->size);
+  list->members[list->n++] = member;
+  return COPSE_OK;
+}
+
+/* ---- which communicator ---------------------------------------------------------------------- */
+
+static copse_status add_member(struct copse_log_reader *r, int process,
+                               const struct copse_log_member *member, struct copse_err *err) {
+  struct copse_log_process *p = &r->processes[process];
+  int n = r->n_members;
+  COPSE_DO(COPSE_GROW(r->members, r->member_capacity, (size_t)n + 1, err));
+  r->members[n] = *member;
+  r->members[n].process = process;
+  r->members[n].next = -1;
+  r->members[n].rank.host = p->host;
+  r->members[n].rank.pid = p->pid;
+  if (p->n_members++ == 0)
+    p->first_member = n;
+  else
+    r->members[p->last_member].next = n;
+  p->last_member = n;
+  r->n_members++;
+  return COPSE_OK;
+}
+
+static const struct copse_log_member unnamed = {
+    .rank = {.rank = -1, .cuda_dev = -1, .nvml_dev = -1, .local_rank = -1},
+    .parent = -1,
+    .comm = -1};
+
+/* Returns the member whose line a thread prints; -1: not known. */
+static int member_of(const struct copse_log_reader *r, int thread) {
+  const struct copse_log_thread *t = &r->threads[thread];
+  const struct copse_log_process *p = &r->processes[t->process];
+  if (t->member >= 0) return t->member;
+  return p->n_members == 1 && p->has_starts ? p->first_member : -1;
+}
+
+/* Finds the same, or makes it where a thread may print before its communicator is named. */
+static copse_status need_member(struct copse_log_reader *r, int thread, int *member,
+                                struct copse_err *err) {
+  *member = member_of(r, thread);
+  if (*member >= 0 || r->processes[r->threads[thread].process].has_starts) return COPSE_OK;
+  COPSE_DO(add_member(r, r->threads[thread].process, &unnamed, err));
+  *member = r->threads[thread].member = r->n_members - 1;
+  return COPSE_OK;
+}
+
+static uint64_t member_key(int process, uint64_t pointer) {
+  return copse_scatter(pointer) ^ (uint64_t)process;
+}
+
+static int find_pointer(const struct copse_log_reader *r, int process, uint64_t pointer) {
+  size_t cursor = 0;
+  for (int i;
+       (i = copse_index_map_next(&r->pointer_map, member_key(process, pointer), &cursor)) >= 0;)
+    if (r->pointers[i].process == process && r->pointers[i].pointer == pointer) return i;
+  return -1;
+}
+
+/* Finds the latest of this process with this pointer, which a new communicator may get again. */
+static int find_member(const struct copse_log_reader *r, int process, uint64_t pointer) {
+  int i = find_pointer(r, process, pointer);
+  return i < 0 ? -1 : r->pointers[i].latest;
+}
+
+static copse_status set_member(struct copse_log_reader *r, int process, uint64_t pointer,
+                               int member, struct copse_err *err) {
+  int i = find_pointer(r, process, pointer);
+  if (i >= 0) {
+    r->pointers[i].latest = member;
+    return COPSE_OK;
+  }
+  size_t n = (size_t)r->n_pointers;
+  COPSE_DO(COPSE_GROW(r->pointers, r->pointer_capacity, n + 1, err));
+  r->pointers[r->n_pointers++] = (struct copse_log_pointer){process, pointer, member};
+  return copse_index_map_add(&r->pointer_map, member_key(process, pointer), (int)n, err);
+}
+
+static bool read_value(struct copse_scan *s, const struct copse_scan *key,
+                       struct copse_log_member *m, uint64_t *parent) {
+  const struct {
+    const char *name;
+    int *value;
+  } numbers[] = {{"rank", &m->rank.rank},           {"nranks", &m->n_ranks},
+                 {"nRanks", &m->n_ranks},           {"nNodes", &m->n_hosts},
+                 {"cudaDev", &m->rank.cuda_dev},    {"nvmlDev", &m->rank.nvml_dev},
+                 {"localRank", &m->rank.local_rank}};
+  copse_scan_blanks(s);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (copse_scan_is(key, numbers[i].name)) return copse_scan_index(s, numbers[i].value);
+  if (copse_scan_is(key, "busId")) return copse_scan_hex(s, &m->rank.bus);
+  if (copse_scan_is(key, "commId")) return copse_scan_hex(s, &m->id);
+  if (copse_scan_is(key, "parent")) return copse_scan_hex(s, parent);
+  if (copse_scan_is(key, "color")) return copse_scan_int(s, true, &m->color);
+  if (copse_scan_is(key, "splitCount") || copse_scan_is(key, "childCount"))
+    return copse_scan_int(s, false, &m->split);
+  return true;
+}
+
+/* Numbers a split among those of its parent, where the line doesn't. */
+static void find_parent(struct copse_log_reader *r, int process, uint64_t pointer,
+                        struct copse_log_member *m) {
+  m->parent = pointer ? find_member(r, process, pointer) : -1;
+  if (m->parent < 0) return;
+  if (m->split < 0) m->split = r->members[m->parent].n_splits;
+  r->members[m->parent].n_splits++;
+}
+
+/* Takes what one more line says of a member that is known. */
+static void take(struct copse_log_member *to, const struct copse_log_member *from) {
+  if (from->n_hosts > 0) to->n_hosts = from->n_hosts;
+  if (from->id) to->id = from->id;
+  if (from->rank.local_rank >= 0) to->rank.local_rank = from->rank.local_rank;
+  if (from->rank.nvml_dev >= 0) to->rank.nvml_dev = from->rank.nvml_dev;
+  if (from->rank.cuda_dev >= 0) to->rank.cuda_dev = from->rank.cuda_dev;
+  if (from->rank.bus) to->rank.bus = from->rank.bus;
+}
+
+/* Places a line "comm P rank R nranks N": the member of before, the thread's unnamed one, or a new
+ * one. */
+static copse_status place_member(struct copse_log_reader *r, int thread, bool is_start,
+                                 uint64_t parent, struct copse_log_member *m,
+                                 struct copse_err *err) {
+  struct copse_log_thread *t = &r->threads[thread];
+  int process = t->process, known = find_member(r, process, m->pointer);
+  if (known >= 0) {
+    const struct copse_log_member *k = &r->members[known];
+    bool same_id = k->id && k->id == m->id, differ = k->id && m->id && k->id != m->id;
+    if (k->rank.rank != m->rank.rank || k->n_ranks != m->n_ranks || differ ||
+        (!same_id && (is_start || k->gone)))
+      known = -1;
+  }
+  if (known < 0 && !is_start && t->member >= 0 && r->members[t->member].rank.rank < 0) {
+    known = t->member; /* lines of before its name: 2.18.1 has no "Init START" */
+    r->members[known].rank.rank = m->rank.rank;
+    r->members[known].n_ranks = m->n_ranks;
+    r->members[known].pointer = m->pointer;
+    COPSE_DO(set_member(r, process, m->pointer, known, err));
+  }
+  if (known >= 0) {
+    take(&r->members[known], m);
+    t->member = known;
+    return COPSE_OK;
+  }
+  find_parent(r, process, parent, m);
+  COPSE_DO(add_member(r, process, m, err));
+  t->member = r->n_members - 1;
+  t->graph = -1;
+  return set_member(r, process, m->pointer, t->member, err);
+}
+
+/* Reads "comm P rank D nranks D ...": finds or makes the member. */
+static copse_status name_comm(struct copse_log_reader *r, int thread, struct copse_scan message,
+                              struct copse_err *err) {
+  struct copse_log_thread *t = &r->threads[thread];
+  struct copse_log_member m = unnamed;
+  struct copse_scan s = message, key, state = message;
+  uint64_t parent = 0;
+  m.split = -1;
+  if (!copse_scan_to(&s, "comm ") || !copse_scan_hex(&s, &m.pointer)) return COPSE_OK;
+  while (copse_scan_word(&s, &key) && !copse_scan_begins(&key, "-"))
+    if (!read_value(&s, &key, &m, &parent)) {
+      r->n_cut++;
+      return COPSE_OK;
+    }
+  bool is_start = copse_scan_to(&state, "- Init START");
+  bool is_whole = is_start || m.n_hosts > 0 || copse_scan_to(&state, "- Init COMPLETE");
+  bool ended = copse_scan_to(&state, "Destroy COMPLETE") || copse_scan_to(&state, "Abort COMPLETE");
+  r->processes[t->process].has_starts |= is_start;
+  int known = find_member(r, t->process, m.pointer);
+  if (m.rank.rank < 0 || m.n_ranks < 1 || ended) { /* the name alone, as calls have it */
+    if (known >= 0) t->member = known;
+    if (known >= 0 && ended) r->members[known].gone = true;
+    return COPSE_OK;
+  }
+  if (!is_whole || m.rank.rank >= m.n_ranks || m.n_ranks > MAX_RANKS) {
+    r->n_cut++;
+    return COPSE_OK;
+  }
+  return place_member(r, thread, is_start, parent, &m, err);
+}
+
 /* ---- rings ----------------------------------------------------------------------------------- */
 
 /* Reads "  0   3   2   1": NCCL leaves ranks out of a long list, and may end it in "...". */
@@ -52,14 +242,14 @@ static copse_status on_order(struct line *l, int channel, int n_channels) {
     COPSE_DO(COPSE_PUSH(order, n, capacity, l->err, rank));
   }
   if (!copse_scan_is_empty(&l->s) && !copse_scan_begins(&l->s, "...")) return cut(l);
-  COPSE_DO(copse_log_need_member(l->r, l->thread_index, &member, l->err));
+  COPSE_DO(need_member(l->r, l->thread_index, &member, l->err));
   COPSE_DO(COPSE_ARRAY(&l->r->arena, n, kept, l->err));
   if (n > 0) memcpy(kept, order, n * sizeof *kept);
   listed.n = (int)n;
   listed.order = kept;
   if (member >= 0 && l->r->members[member].n_channels < n_channels)
     l->r->members[member].n_channels = n_channels;
-  return copse_log_push(&l->r->listed, member, &listed, l->err);
+  return push(&l->r->listed, member, &listed, l->err);
 }
 
 /* Reads "Ring 00 : 7 -> 0 -> 1". */
@@ -73,13 +263,13 @@ static copse_status on_ring(struct line *l) {
     return cut(l);
   out.channel = in.channel;
   in.dst = out.src = rank;
-  COPSE_DO(copse_log_need_member(l->r, l->thread_index, &member, l->err));
-  COPSE_DO(copse_log_push(&l->r->passes, member, &in, l->err));
-  return copse_log_push(&l->r->passes, member, &out, l->err);
+  COPSE_DO(need_member(l->r, l->thread_index, &member, l->err));
+  COPSE_DO(push(&l->r->passes, member, &in, l->err));
+  return push(&l->r->passes, member, &out, l->err);
 }
 
 static copse_status on_rings_connected(struct line *l) {
-  int member = copse_log_member_of(l->r, l->thread_index);
+  int member = member_of(l->r, l->thread_index);
   if (member >= 0) l->r->members[member].rings_connected = true;
   return COPSE_OK;
 }
@@ -107,11 +297,11 @@ static bool read_tree(struct copse_scan *s, struct copse_log_tree *tree) {
 static copse_status on_trees(struct line *l) {
   struct copse_log_tree tree;
   int member;
-  COPSE_DO(copse_log_need_member(l->r, l->thread_index, &member, l->err));
+  COPSE_DO(need_member(l->r, l->thread_index, &member, l->err));
   while (read_tree(&l->s, &tree)) {
     bool is_last = ends(&l->s);
     if (is_last && l->size >= LONGEST_TREES && *l->s.at != ' ') break;
-    COPSE_DO(copse_log_push(&l->r->trees, member, &tree, l->err));
+    COPSE_DO(push(&l->r->trees, member, &tree, l->err));
     if (is_last) return COPSE_OK;
   }
   return cut(l);
@@ -126,8 +316,8 @@ static copse_status on_tree(struct line *l) {
       !copse_scan_index(&l->s, &tree.rank) || !copse_scan_literal(&l->s, " -> ") ||
       !read_down(&l->s, tree.down) || !ends(&l->s))
     return cut(l);
-  COPSE_DO(copse_log_need_member(l->r, l->thread_index, &member, l->err));
-  return copse_log_push(&l->r->trees, member, &tree, l->err);
+  COPSE_DO(need_member(l->r, l->thread_index, &member, l->err));
+  return push(&l->r->trees, member, &tree, l->err);
 }
 
 /* ---- graphs of a host ------------------------------------------------------------------------ */
@@ -161,10 +351,10 @@ static copse_status on_pattern(struct line *l) {
   graph.same_channels = same > 0;
   COPSE_DO(copse_log_name(l->r, &type[0], &graph.type_intra, l->err));
   COPSE_DO(copse_log_name(l->r, &type[1], &graph.type_inter, l->err));
-  COPSE_DO(copse_log_need_member(l->r, l->thread_index, &member, l->err));
+  COPSE_DO(need_member(l->r, l->thread_index, &member, l->err));
   l->thread->graph = l->r->graphs.n;
   l->thread->graph_left = graph.n_channels;
-  return copse_log_push(&l->r->graphs, member, &graph, l->err);
+  return push(&l->r->graphs, member, &graph, l->err);
 }
 
 /* Whether NET is decimal, as up to 2.20; it is hex in 2.21 and 2.22, and SYSTEM-DEV from then on,
@@ -210,7 +400,7 @@ static copse_status on_graph_channel(struct line *l) {
   channel.hops = kept;
   channel.n = (int)n;
   l->thread->graph_left--;
-  return copse_log_push(&l->r->hops, l->r->graphs.members[channel.graph], &channel, l->err);
+  return push(&l->r->hops, l->r->graphs.members[channel.graph], &channel, l->err);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -260,7 +450,7 @@ static copse_status read_via(struct line *l, struct copse_log_edge *edge, bool *
  * there is one only. The thread's other lines are taken to be of the same. */
 static int owner(const struct line *l, const struct copse_log_edge *edge) {
   const struct copse_log_member *members = l->r->members;
-  int member = copse_log_member_of(l->r, l->thread_index), found = -1, tried = 0;
+  int member = member_of(l->r, l->thread_index), found = -1, tried = 0;
   int rank = edge->receive ? edge->dst : edge->src;
   if (member >= 0 && (members[member].rank.rank < 0 || members[member].rank.rank == rank))
     return member;
@@ -276,12 +466,12 @@ static int owner(const struct line *l, const struct copse_log_edge *edge) {
 
 static copse_status add_edge(struct line *l, const struct copse_log_edge *edge) {
   int member = owner(l, edge);
-  if (member < 0) COPSE_DO(copse_log_need_member(l->r, l->thread_index, &member, l->err));
+  if (member < 0) COPSE_DO(need_member(l->r, l->thread_index, &member, l->err));
   struct copse_log_pass pass = {edge->channel, edge->src, edge->dst};
   bool is_ring = edge->connection <= 0 && edge->src != edge->dst && member >= 0 &&
                  !l->r->members[member].rings_connected;
-  if (is_ring) COPSE_DO(copse_log_push(&l->r->passes, member, &pass, l->err));
-  return copse_log_push(&l->r->edges, member, edge, l->err);
+  if (is_ring) COPSE_DO(push(&l->r->passes, member, &pass, l->err));
+  return push(&l->r->edges, member, edge, l->err);
 }
 
 /* Reads "0[0] -> 1[1] via P2P/IPC" or "9[1] -> 0[0] [receive] via NET/IB/0/GDRDMA"; what is in
@@ -356,7 +546,7 @@ static copse_status add_nic(struct line *l, const char *net, int index, struct c
   for (int i; (i = copse_index_map_next(&l->r->nic_map, key, &cursor)) >= 0;)
     if (all[i].index == index && all[i].host == nic.host && all[i].net == net) return COPSE_OK;
   COPSE_DO(copse_index_map_add(&l->r->nic_map, key, l->r->nics.n, l->err));
-  return copse_log_push(&l->r->nics, -1, &nic, l->err);
+  return push(&l->r->nics, -1, &nic, l->err);
 }
 
 /* Reads "NET/IB : Using [0]mlx5_0:1/IB [1]={[0] mlx5_1:1/IB, ..} [RO]; OOB eth0:192.0.2.10<0>". */
@@ -423,7 +613,7 @@ static copse_status on_pick(struct line *l) {
   if (copse_scan_literal(s, " channel{Lo..Hi}={") && copse_scan_index(s, &lo) &&
       copse_scan_literal(s, "..") && copse_scan_index(s, &hi) && lo >= 0 && hi >= lo)
     pick.channels = hi - lo + 1;
-  return copse_log_push(&l->r->picks, copse_log_member_of(l->r, l->thread_index), &pick, l->err);
+  return push(&l->r->picks, member_of(l->r, l->thread_index), &pick, l->err);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -436,7 +626,7 @@ static copse_status on_channel_counts(struct line *l) {
     if (copse_scan_begins(&s, " coll ")) coll = n;
     if (!copse_scan_to(&s, ",")) break;
   }
-  int member = copse_log_member_of(l->r, l->thread_index);
+  int member = member_of(l->r, l->thread_index);
   if (member < 0 || coll > MAX_CHANNELS) return COPSE_OK;
   struct copse_log_member *m = &l->r->members[member];
   if (m->n_channels < coll) m->n_channels = (int)coll;
@@ -459,7 +649,7 @@ static copse_status say(struct line *l, struct copse_log_list *list, const char 
     }
   if (list->n >= MAX_SAID) return COPSE_OK;
   COPSE_DO(copse_index_map_add(&l->r->said_map, key, list->n, l->err));
-  return copse_log_push(list, -1, &said, l->err);
+  return push(list, -1, &said, l->err);
 }
 
 /* Reads "NCCL_ALGO set by environment to RING.". */
@@ -525,6 +715,6 @@ copse_status copse_log_message(struct copse_log_reader *r, int thread, bool is_w
   if (copse_scan_to(&s, " Bytes -> Algo ")) return on_pick(&l);
   if (copse_scan_to(&s, " set by environment to ")) return on_setting(&l);
   if (copse_scan_to(&s, " coll channels, ")) return on_channel_counts(&l);
-  if (copse_scan_to(&s, "comm 0x")) return copse_log_name_comm(r, thread, message, err);
+  if (copse_scan_to(&s, "comm 0x")) return name_comm(r, thread, message, err);
   return COPSE_OK;
 }

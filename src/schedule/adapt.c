@@ -518,10 +518,12 @@ static copse_status number_ranks(const struct copse_topology *healthy,
   return COPSE_OK;
 }
 
-copse_status copse_numbering_path(const struct copse_numbering *numbers,
-                                  const struct copse_schedule_edge *from, bool turn,
-                                  const int *number, struct copse_arena *arena,
-                                  struct copse_schedule_edge *to, struct copse_err *err) {
+/* Copies an edge, turned around or not; `number` is what nodes become, or NULL: they are the
+ * numbering's. */
+static copse_status copy_edge(const struct copse_numbering *numbers,
+                              const struct copse_schedule_edge *from, bool turn, const int *number,
+                              struct copse_arena *arena, struct copse_schedule_edge *to,
+                              struct copse_err *err) {
   int *path, n = from->n_path;
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n, path, err));
   for (int i = 0; i < n; i++) {
@@ -549,8 +551,8 @@ static copse_status number_trees(const struct copse_schedule *s, const int *numb
     if ((from->phase == COPSE_PHASE_REDUCE) != reduce) continue;
     COPSE_DO(COPSE_ARRAY(arena, (size_t)from->n_edges, edges, err));
     for (int e = 0; e < from->n_edges; e++)
-      COPSE_DO(copse_numbering_path(out, &from->edges[reduce ? from->n_edges - 1 - e : e], reduce,
-                                    number, arena, &edges[e], err));
+      COPSE_DO(copy_edge(out, &from->edges[reduce ? from->n_edges - 1 - e : e], reduce, number,
+                         arena, &edges[e], err));
     *to = (struct copse_schedule_tree){.root = out->rank_of[number[s->rank_nodes[from->root]]],
                                        .weight = from->weight,
                                        .n_edges = from->n_edges,
@@ -561,11 +563,11 @@ static copse_status number_trees(const struct copse_schedule *s, const int *numb
   return COPSE_OK;
 }
 
-copse_status copse_numbering_rotations(const struct copse_numbering *numbers,
-                                       const struct copse_permutation *from, int n,
-                                       const int *number, struct copse_arena *arena,
-                                       const struct copse_permutation **out,
-                                       struct copse_err *err) {
+/* Copies n rotations; `number` as above. */
+static copse_status copy_rotations(const struct copse_numbering *numbers,
+                                   const struct copse_permutation *from, int n, const int *number,
+                                   struct copse_arena *arena, const struct copse_permutation **out,
+                                   struct copse_err *err) {
   struct copse_permutation *to;
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n, to, err));
   for (int g = 0; g < n; g++) {
@@ -597,8 +599,8 @@ copse_status copse_numbering_make(const struct copse_schedule *from,
   if (!*fits) return COPSE_OK;
   COPSE_DO(number_trees(from, number, arena, out, err));
   out->schedule.n_rotations = from->n_rotations;
-  return copse_numbering_rotations(out, from->rotations, from->n_rotations, number, arena,
-                                   &out->schedule.rotations, err);
+  return copy_rotations(out, from->rotations, from->n_rotations, number, arena,
+                        &out->schedule.rotations, err);
 }
 
 int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst) {
@@ -665,8 +667,8 @@ static copse_status keep_nodes(const struct copse_numbering *numbers, struct cop
   s->rank_nodes = ranks;
   s->n_absent = base->n_absent;
   s->n_rotations = base->n_rotations;
-  return copse_numbering_rotations(numbers, base->rotations, s->n_rotations, NULL, &s->arena,
-                                   &s->rotations, err);
+  return copy_rotations(numbers, base->rotations, s->n_rotations, NULL, &s->arena, &s->rotations,
+                        err);
 }
 
 /* Keeps the trees of one phase behind those there. */
@@ -681,8 +683,8 @@ static copse_status keep_trees(const struct copse_numbering *numbers, const int6
     int n = from->n_edges;
     COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n, edges, err));
     for (int e = 0; e < n; e++)
-      COPSE_DO(copse_numbering_path(numbers, &from->edges[reduce ? n - 1 - e : e], reduce, NULL,
-                                    &s->arena, &edges[e], err));
+      COPSE_DO(copy_edge(numbers, &from->edges[reduce ? n - 1 - e : e], reduce, NULL, &s->arena,
+                         &edges[e], err));
     *to = (struct copse_schedule_tree){
         .root = from->root, .phase = phase, .n_edges = n, .edges = edges};
     COPSE_DO(copse_q_make(each[i], s->k, &to->weight, err));
@@ -702,8 +704,7 @@ static copse_status keep_changes(const struct copse_numbering *numbers,
     *to = changes[i];
     COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)to->n_edges, edges, err));
     for (int e = 0; e < to->n_edges; e++)
-      COPSE_DO(copse_numbering_path(numbers, &changes[i].edges[e], reduce, NULL, &s->arena,
-                                    &edges[e], err));
+      COPSE_DO(copy_edge(numbers, &changes[i].edges[e], reduce, NULL, &s->arena, &edges[e], err));
     to->tree += first;
     to->edges = edges;
     COPSE_DO(copse_q_div(to->weight, (struct copse_q){s->n_ranks, 1}, &to->weight, err));

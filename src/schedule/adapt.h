@@ -82,18 +82,6 @@ copse_status copse_numbering_make(const struct copse_schedule *from,
                                   const struct copse_topology *topology, struct copse_arena *arena,
                                   struct copse_numbering *out, bool *fits,
                                   struct copse_err *err) COPSE_CHECKED;
-/* Copies an edge, turned around or not; `number` is what nodes become, or NULL: they are the
- * numbering's. The function below copies n rotations. */
-copse_status copse_numbering_path(const struct copse_numbering *numbers,
-                                  const struct copse_schedule_edge *from, bool turn,
-                                  const int *number, struct copse_arena *arena,
-                                  struct copse_schedule_edge *to,
-                                  struct copse_err *err) COPSE_CHECKED;
-copse_status copse_numbering_rotations(const struct copse_numbering *numbers,
-                                       const struct copse_permutation *from, int n,
-                                       const int *number, struct copse_arena *arena,
-                                       const struct copse_permutation **out,
-                                       struct copse_err *err) COPSE_CHECKED;
 
 /* Returns the healthy topology's link between two nodes, or -1. */
 int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst);

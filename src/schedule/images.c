@@ -145,7 +145,9 @@ int copse_moved_below(const struct copse_base_tree *tree, const int *move_at, in
   return most - tree->depth[rank];
 }
 
-void copse_moved_depths(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
+/* Computes the depths of all ranks, which moved in no circle, and where each hangs.
+ * O(ranks + n) */
+static void find_depths(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
                         int *up, int *depth) {
   const int unknown = -2;
   memcpy(up, tree->up, (size_t)tree->n * sizeof *up);
@@ -167,7 +169,7 @@ void copse_moved_depths(const struct copse_base_tree *tree, const struct copse_m
 int copse_moved_deepest(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
                         int *up, int *depth, int *deepest) {
   int rank = -1;
-  copse_moved_depths(tree, moved, n, up, depth);
+  find_depths(tree, moved, n, up, depth);
   for (int i = 0; i < tree->n; i++)
     if (depth[i] > *deepest) *deepest = depth[i], rank = i;
   return rank;

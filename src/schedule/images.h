@@ -60,11 +60,9 @@ struct copse_moved {
  * not moved. O(height) */
 int copse_moved_depth(const struct copse_base_tree *tree, const struct copse_moved *moved,
                       const int *move_at, int v);
-/* Computes that of all ranks, which moved in no circle, and where each hangs. O(ranks + n) */
-void copse_moved_depths(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
-                        int *up, int *depth);
-/* Does the same, and returns the deepest rank where one is deeper than *deepest, which becomes its
- * depth; -1: none is. */
+/* Computes the depths of all ranks, which moved in no circle, and where each hangs, and returns the
+ * deepest rank where one is deeper than *deepest, which becomes its depth; -1: none is.
+ * O(ranks + n) */
 int copse_moved_deepest(const struct copse_base_tree *tree, const struct copse_moved *moved, int n,
                         int *up, int *depth, int *deepest);
 /* Returns how far down it goes from a rank over ranks that have not moved. O(what hangs below

@@ -619,6 +619,22 @@ static copse_status read_objective(struct copse_reader *r) {
   return copse_json_get_amount_or(&r->json, item, "alpha_us", false, &o->alpha_us, r->err);
 }
 
+/* Whether every tree carries a multiple of 1/(roots * k), where k is stated. Of an allreduce only
+ * the broadcast's: the reduction may have a k of its own. */
+static bool fits_k(const struct copse_schedule *s) {
+  bool broadcasts = copse_collective_broadcasts(s->collective);
+  int64_t roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks, whole;
+  for (int t = 0; t < s->n_trees && s->k > 0; t++) {
+    const struct copse_schedule_tree *tree = &s->trees[t];
+    if (broadcasts && tree->phase == COPSE_PHASE_REDUCE) continue;
+    if (copse_mul_overflows(s->k, roots, &whole) || whole % tree->weight.den != 0) return false;
+  }
+  for (int c = 0; c < s->n_changes && s->k > 0; c++)
+    if (copse_mul_overflows(s->k, roots, &whole) || whole % s->changes[c].weight.den != 0)
+      return false;
+  return true;
+}
+
 static copse_status read_document(struct copse_reader *r) {
   const cJSON *root = r->json.root;
   struct copse_schedule *s = r->schedule;
@@ -650,7 +666,7 @@ static copse_status read_document(struct copse_reader *r) {
   if (r->n_rotation_nodes > 0 && r->n_rotation_nodes != r->n_nodes)
     return copse_reader_refuse(r, root, NULL,
                                "\"rotation\" or \"symmetry\" must map every node of the schedule");
-  if (!copse_schedule_fits_k(s))
+  if (!fits_k(s))
     return refute(r, root, NULL,
                   "\"k\" doesn't fit the weights: each must be a multiple of 1/(roots * k)");
   const char **nodes;

@@ -46,20 +46,6 @@ int64_t copse_schedule_unit_k(const struct copse_schedule *schedule) {
   return whole / copse_gcd(whole, schedule->n_ranks);
 }
 
-bool copse_schedule_fits_k(const struct copse_schedule *s) {
-  bool broadcasts = copse_collective_broadcasts(s->collective);
-  int64_t roots = copse_collective_rooted(s->collective) ? 1 : s->n_ranks, whole;
-  for (int t = 0; t < s->n_trees && s->k > 0; t++) {
-    const struct copse_schedule_tree *tree = &s->trees[t];
-    if (broadcasts && tree->phase == COPSE_PHASE_REDUCE) continue;
-    if (copse_mul_overflows(s->k, roots, &whole) || whole % tree->weight.den != 0) return false;
-  }
-  for (int c = 0; c < s->n_changes && s->k > 0; c++)
-    if (copse_mul_overflows(s->k, roots, &whole) || whole % s->changes[c].weight.den != 0)
-      return false;
-  return true;
-}
-
 /* Marks a place that is done in `done`: its cycle's least place comes first. */
 copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q *values,
                               struct copse_err *err) {

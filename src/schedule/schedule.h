@@ -283,9 +283,6 @@ int64_t copse_schedule_unit_k(const struct copse_schedule *schedule);
 /* Whether both have trees, as many, in one order of the same roots, phases, weights and edges over
  * the same paths. */
 bool copse_schedule_same_trees(const struct copse_schedule *a, const struct copse_schedule *b);
-/* Whether every tree carries a multiple of 1/(roots * k), where k is stated. Of an allreduce only
- * the broadcast's: the reduction may have a k of its own. */
-bool copse_schedule_fits_k(const struct copse_schedule *schedule);
 
 /*
  * Replaces values [n] by those under all powers of a permutation: each cycle's sum, so often as

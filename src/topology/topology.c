@@ -139,15 +139,6 @@ copse_status copse_topology_find_unbalanced(const struct copse_topology *topolog
   return COPSE_OK;
 }
 
-const char *copse_guess_name(enum copse_guess guess) {
-  static const char *const names[] = {[COPSE_GUESS_NONE] = "none",
-                                      [COPSE_GUESS_SOCKETS] = "sockets",
-                                      [COPSE_GUESS_SPEED] = "speed",
-                                      [COPSE_GUESS_PORT] = "port",
-                                      [COPSE_GUESS_CLASS] = "class"};
-  return names[guess];
-}
-
 const char *copse_guess_reason(enum copse_guess guess) {
   static const char *const reasons[] = {
       [COPSE_GUESS_NONE] = "stated",

@@ -30,8 +30,6 @@ enum copse_guess {
   COPSE_GUESS_PORT,    /* 10 Gb/s, since the file names no speed */
   COPSE_GUESS_CLASS    /* the usual host of such GPUs */
 };
-/* Returns "sockets", "speed", "port" or "class", as topology JSON has it. */
-const char *copse_guess_name(enum copse_guess guess);
 /* Returns why it is a guess, such as "NCCL's constant for ..". */
 const char *copse_guess_reason(enum copse_guess guess);
 /* Returns what measures such a link ("nvbandwidth -t ..") and where the number goes. */

@@ -117,6 +117,21 @@ static void deal_ways(struct lowering *l, int rank, double *load, double *puts) 
   }
 }
 
+/* Deals units to at most `most` workers, the same on every rank: worker_of[u], and how many are
+ * used. */
+static copse_status spread(const struct copse_units *units, int most, int *worker_of,
+                           int *n_workers, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) struct copse_role *roles = NULL;
+  double load = 0;
+  *n_workers = units->n_units < most ? units->n_units : most;
+  COPSE_DO(copse_calloc((size_t)units->n_units, sizeof *roles, &roles, err));
+  for (int u = 0; u < units->n_units; u++)
+    roles[u] = (struct copse_role){.cost = copse_width(&units->units[u]), .unit = u};
+  COPSE_DO(copse_roles_deal(roles, (size_t)units->n_units, 0, *n_workers, &load, err));
+  for (int i = 0; i < units->n_units; i++) worker_of[roles[i].unit] = roles[i].worker;
+  return COPSE_OK;
+}
+
 /* Makes workers. A root that sums up puts in the same MOVE: others would have to wait for a signal,
  * with a fence, that the sum is there. */
 static copse_status make_workers(struct lowering *l, struct copse_arena *scratch) {
@@ -127,7 +142,7 @@ static copse_status make_workers(struct lowering *l, struct copse_arena *scratch
   COPSE_DO(COPSE_ARRAY(scratch, (size_t)l->units.n_units, l->worker, b->err));
   COPSE_DO(COPSE_ARRAYS(scratch, (size_t)b->options.max_workers, double, b->err, &load, &puts));
   COPSE_DO(COPSE_ARRAYS(scratch, n, int, b->err, &l->n_workers, &l->first_worker));
-  COPSE_DO(copse_units_spread(&l->units, b->options.max_workers, l->worker, &n_workers, b->err));
+  COPSE_DO(spread(&l->units, b->options.max_workers, l->worker, &n_workers, b->err));
   COPSE_DO(copse_units_ways(scratch, b->schedule, &l->units, &b->options, &ways, b->err));
   for (int rank = 0; rank < l->n_ranks; rank++) {
     for (int u = 0; u < l->units.n_units; u++) {

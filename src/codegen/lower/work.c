@@ -356,19 +356,6 @@ copse_status copse_roles_deal(struct copse_role *roles, size_t n, int first, int
   return COPSE_OK;
 }
 
-copse_status copse_units_spread(const struct copse_units *units, int most, int *worker_of,
-                                int *n_workers, struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) struct copse_role *roles = NULL;
-  double load = 0;
-  *n_workers = units->n_units < most ? units->n_units : most;
-  COPSE_DO(copse_calloc((size_t)units->n_units, sizeof *roles, &roles, err));
-  for (int u = 0; u < units->n_units; u++)
-    roles[u] = (struct copse_role){.cost = copse_width(&units->units[u]), .unit = u};
-  COPSE_DO(copse_roles_deal(roles, (size_t)units->n_units, 0, *n_workers, &load, err));
-  for (int i = 0; i < units->n_units; i++) worker_of[roles[i].unit] = roles[i].worker;
-  return COPSE_OK;
-}
-
 static bool is_enough(const struct copse_deal_outcome *it, int64_t n_workers) {
   bool many = (double)it->roles / (double)n_workers >= COPSE_POLICY_MANY_ROLES;
   return it->balance >= COPSE_POLICY_ENOUGH_BALANCE || it->roles > COPSE_POLICY_ENOUGH_ROLES ||

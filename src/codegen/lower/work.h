@@ -111,11 +111,6 @@ static inline int copse_way_first(const struct copse_unit_tree *tree, int rank, 
   return tree->first_child[rank] + copse_tree_children(tree, rank) * way / ways;
 }
 
-/* Deals units to at most `most` workers, the same on every rank: worker_of[u], and how many are
- * used. */
-copse_status copse_units_spread(const struct copse_units *units, int most, int *worker_of,
-                                int *n_workers, struct copse_err *err) COPSE_CHECKED;
-
 /* How well a cut into so many instances can be dealt. */
 struct copse_deal_outcome {
   double balance; /* the busiest rank's work over what its workers could do in the same time */

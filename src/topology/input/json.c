@@ -93,13 +93,23 @@ static copse_status check_way_back(struct reader *r, const cJSON *item, long lin
   return copse_index_map_add(&r->unstated, copse_key_pair(src, dst), (int)line, r->err);
 }
 
+/* Returns what a guess is called in the file. */
+static const char *guess_name(enum copse_guess guess) {
+  static const char *const names[] = {[COPSE_GUESS_NONE] = "none",
+                                      [COPSE_GUESS_SOCKETS] = "sockets",
+                                      [COPSE_GUESS_SPEED] = "speed",
+                                      [COPSE_GUESS_PORT] = "port",
+                                      [COPSE_GUESS_CLASS] = "class"};
+  return names[guess];
+}
+
 /* Reads the mark that a link's bandwidth is a guess of the reader that wrote the file. */
 static copse_status read_guess(struct reader *r, const cJSON *item, int src, int dst, bool duplex) {
   const char *name = NULL;
   if (!copse_json_get(item, "guess")) return COPSE_OK;
   COPSE_DO(copse_json_get_string(r->json, item, "guess", &name, r->err));
   for (int g = COPSE_GUESS_SOCKETS; g <= COPSE_GUESS_CLASS; g++) {
-    if (strcmp(name, copse_guess_name((enum copse_guess)g)) != 0) continue;
+    if (strcmp(name, guess_name((enum copse_guess)g)) != 0) continue;
     copse_builder_set_guess(r->builder, src, dst, (enum copse_guess)g);
     if (duplex) copse_builder_set_guess(r->builder, dst, src, (enum copse_guess)g);
     return COPSE_OK;
@@ -339,7 +349,7 @@ static void add_link(struct copse_text *text, const struct copse_topology *topol
   }
   if (!duplex) copse_text_add(text, ", \"duplex\": false");
   if (link->guess != COPSE_GUESS_NONE)
-    copse_text_add(text, ", \"guess\": \"%s\"", copse_guess_name(link->guess));
+    copse_text_add(text, ", \"guess\": \"%s\"", guess_name(link->guess));
   copse_text_add(text, "}");
 }
 

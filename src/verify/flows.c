@@ -1,116 +1,13 @@
 /*
- * The verifier's part for alltoalls and for compact schedules: permutations that must keep the
- * topology, flows that must carry the demand, and the bound by duality of linear programming: for
- * any link lengths l >= 0, T/M >= sum over pairs of share * distance_l / sum over links of
- * bandwidth * l. (The Japanese theorem: Onaga and Kakusho 1971, Iri 1971, for multicommodity
- * flows.) And bounds for a size, by flows over time (Ford and Fulkerson 1958).
+ * The verifier's part for alltoalls: flows that must carry the demand, and the bound by duality of
+ * linear programming: for any link lengths l >= 0, T/M >= sum over pairs of share * distance_l /
+ * sum over links of bandwidth * l. (The Japanese theorem: Onaga and Kakusho 1971, Iri 1971, for
+ * multicommodity flows.) And bounds for a size, by flows over time (Ford and Fulkerson 1958).
  */
 #include "verify/internal.h"
 
 #include "base/graph.h"
 #include "base/types.h"
-
-struct copse_verify_defect copse_verify_automorphism(const struct copse_topology *t,
-                                                     const int *image, char *hit, int *link_image) {
-  for (int v = 0; v < t->n_nodes; v++) {
-    if (image[v] < 0 || hit[image[v]]++)
-      return (struct copse_verify_defect){COPSE_NOT_ONE_TO_ONE, v};
-    const struct copse_node *a = &t->nodes[v], *b = &t->nodes[image[v]];
-    if ((a->rank >= 0) != (b->rank >= 0) || a->multicast != b->multicast ||
-        a->aggregation != b->aggregation)
-      return (struct copse_verify_defect){COPSE_OTHER_NODE, v};
-  }
-  for (int e = 0; e < t->n_links; e++) {
-    const struct copse_link *l = &t->links[e];
-    int f = copse_topology_find_link(t, image[l->src], image[l->dst]);
-    if (f < 0 || !copse_q_eq(t->links[f].bandwidth, l->bandwidth))
-      return (struct copse_verify_defect){COPSE_OTHER_LINK, e};
-    link_image[e] = f;
-  }
-  return (struct copse_verify_defect){COPSE_KEPT, -1};
-}
-
-/* Maps a permutation to the topology's nodes. */
-static copse_status map_nodes(struct copse_verify_checker *c, const int *from, int *image) {
-  const struct copse_schedule *s = c->schedule;
-  const struct copse_topology *t = c->topology;
-  if (s->n_nodes != t->n_nodes) return refute(c, "a rotation must map every node of the topology");
-  for (int v = 0; v < t->n_nodes; v++) image[v] = -1;
-  for (int v = 0; v < s->n_nodes; v++) {
-    if (c->node_of[v] < 0) return refute(c, "a rotation names '%s', which is unknown", s->nodes[v]);
-    image[c->node_of[v]] = c->node_of[from[v]];
-  }
-  return COPSE_OK;
-}
-
-static copse_status refute_rotation(struct copse_verify_checker *c, const int *image,
-                                    struct copse_verify_defect defect) {
-  const struct copse_topology *t = c->topology;
-  const struct copse_node *nodes = t->nodes;
-  if (defect.what == COPSE_OTHER_LINK)
-    return refute(c, "a rotation maps the link '%s' -> '%s' to none like it",
-                  nodes[t->links[defect.at].src].id, nodes[t->links[defect.at].dst].id);
-  if (defect.what == COPSE_NOT_ONE_TO_ONE)
-    return refute(c, "a rotation does not map the nodes one to one: see '%s'", nodes[defect.at].id);
-  return refute(c, "a rotation maps '%s' to '%s'", nodes[defect.at].id, nodes[image[defect.at]].id);
-}
-
-copse_status copse_verify_symmetry_make(struct copse_verify_checker *c) {
-  const struct copse_topology *t = c->topology;
-  struct copse_verify_symmetry *out = &c->symmetry;
-  size_t nodes = (size_t)t->n_nodes, links = (size_t)t->n_links, ranks = (size_t)t->n_ranks;
-  if (c->schedule->n_rotations > COPSE_SCHEDULE_MAX_ROTATIONS)
-    return refute(c, "more than %d rotations", COPSE_SCHEDULE_MAX_ROTATIONS);
-  for (int i = 0; i < c->schedule->n_rotations; i++) {
-    char *hit;
-    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, nodes, out->nodes[i], c->err));
-    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, links, out->links[i], c->err));
-    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, ranks, out->ranks[i], c->err));
-    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, nodes, hit, c->err));
-    const int *image = out->nodes[i];
-    COPSE_DO(map_nodes(c, c->schedule->rotations[i].image, out->nodes[i]));
-    struct copse_verify_defect defect = copse_verify_automorphism(t, image, hit, out->links[i]);
-    if (defect.what != COPSE_KEPT) return refute_rotation(c, image, defect);
-    for (int r = 0; r < t->n_ranks; r++) out->ranks[i][r] = t->nodes[image[t->rank_nodes[r]]].rank;
-    out->orders[out->n++] = c->schedule->rotations[i].order;
-  }
-  return COPSE_OK;
-}
-
-static copse_status spread_one(struct copse_verify_checker *c, int order, const int *image, int n,
-                               mpq_t *values, char *done) {
-  COPSE_MPQ(sum);
-  COPSE_MPQ(times);
-  for (int i = 0; i < n; i++) {
-    int length = 0, j = i;
-    if (done[i]) continue;
-    mpq_set_ui(sum, 0, 1);
-    do {
-      mpq_add(sum, sum, values[j]);
-      j = image[j];
-      length++;
-    } while (j != i);
-    if (order % length != 0) return refute(c, "the order of a rotation is not %d", order);
-    mpq_set_ui(times, (unsigned long)(order / length), 1);
-    mpq_mul(sum, sum, times);
-    do {
-      mpq_set(values[j], sum);
-      done[j] = 1;
-      j = image[j];
-    } while (j != i);
-  }
-  return COPSE_OK;
-}
-
-copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *images, int n,
-                                 mpq_t *values) {
-  for (int i = 0; i < c->symmetry.n; i++) {
-    char *done;
-    COPSE_DO(COPSE_ARRAY(&c->scratch.arena, (size_t)n, done, c->err));
-    COPSE_DO(spread_one(c, c->symmetry.orders[i], images[i], n, values, done));
-  }
-  return COPSE_OK;
-}
 
 /* ---- demand ----------------------------------------------------------------------- */
 

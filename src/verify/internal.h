@@ -112,7 +112,7 @@ copse_status copse_verify_bound_at(struct copse_verify_checker *c) COPSE_CHECKED
 copse_status copse_verify_routes(struct copse_verify_checker *c,
                                  struct copse_verify_report *report) COPSE_CHECKED;
 
-/* ---- compact schedules: flows.c ---- */
+/* ---- compact schedules: verify.c ---- */
 
 /* How a map of nodes is no automorphism. */
 struct copse_verify_defect {
@@ -126,19 +126,9 @@ struct copse_verify_defect {
 struct copse_verify_defect copse_verify_automorphism(const struct copse_topology *topology,
                                                      const int *image, char *hit, int *link_image);
 
-/* Makes c->symmetry of the schedule's rotations, each an automorphism: an image of a tree is a
- * tree, over links that there are. COPSE_REFUTED, COPSE_NOMEM. */
-copse_status copse_verify_symmetry_make(struct copse_verify_checker *c) COPSE_CHECKED;
-
 /* Checks a schedule with changes or absent ranks: its trees, loads, and what the trees of each root
  * carry in each phase, added to zeros [n_ranks]. COPSE_REFUTED, COPSE_NOMEM. Complexity: (images of
  * base trees) + (edges that change) * (height); a pass over ranks for each absent one that
  * something hung on. */
 copse_status copse_verify_changes(struct copse_verify_checker *c, mpq_t *broadcast_shares,
                                   mpq_t *reduce_shares) COPSE_CHECKED;
-
-/* Replaces values [n] on links (or ranks, by `images`) of what is listed by the sum over all
- * images. Under the powers 0 .. order-1 of a rotation, what lies on a cycle of length l comes by
- * each of its members order / l times; COPSE_REFUTED where that is no integer. */
-copse_status copse_verify_spread(struct copse_verify_checker *c, int *const *images, int n,
-                                 mpq_t *values) COPSE_CHECKED;

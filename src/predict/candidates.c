@@ -135,9 +135,20 @@ static bool is_for(const struct copse_candidates *c, int i, double bytes) {
   return c->list[i].most_bytes == 0 || bytes <= (double)c->list[i].most_bytes;
 }
 
+/* Returns by how much a candidate's time counts as shorter. */
+static double kept_part(const struct copse_candidates *c, int i) {
+  return c->list[i].kept ? 1 + KEPT_WORTH : 1;
+}
+
 /* Returns a candidate's time, to be compared with others' when one is taken. */
 static double cost(const struct copse_candidates *c, const double *us, int i) {
-  return c->list[i].kept ? us[i] / (1 + KEPT_WORTH) : us[i];
+  return us[i] / kept_part(c, i);
+}
+
+static double least_cost(const struct copse_candidates *c, const double *us) {
+  double least = INFINITY;
+  for (int i = 0; i < c->n; i++) least = fmin(least, cost(c, us, i));
+  return least;
 }
 
 /* Of one size, as far as it is known: the least time; copse_candidates_best, -1: nothing is known;
@@ -153,10 +164,10 @@ struct nearest {
 static double limit_of(const struct copse_candidates *c, int i, const struct nearest *near,
                        double reach) {
   int more = near->best < 0 ? -1 : c->list[i].hops - c->list[near->best].hops;
-  if (more < 0) reach = fmax(reach, (1 + MODEL_ERROR) * (1 + CLOSE_TIME) * (1 + SAME_TIME));
+  if (more < 0) reach = fmax(reach, (1 + MODEL_ERROR) * (1 + SAME_TIME));
   double most = near->least * fmax(reach, 1);
   if (more == 0) most = fmax(most, near->cost * (1 + CLOSE_TIME) * (1 + SAME_TIME));
-  return most * (c->list[i].kept ? 1 + KEPT_WORTH : 1);
+  return most * kept_part(c, i);
 }
 
 static void find_nearest(const struct copse_candidates *c, const double *us, struct nearest *near) {
@@ -544,9 +555,8 @@ void copse_candidates_free(struct copse_candidates *candidates) {
 /* ---- which is best --------------------------------------------------------------------------- */
 
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us) {
-  double least = INFINITY;
+  double least = least_cost(candidates, us);
   int best = -1;
-  for (int i = 0; i < candidates->n; i++) least = fmin(least, cost(candidates, us, i));
   for (int i = 0; i < candidates->n; i++) {
     int more = best >= 0 ? candidates->list[i].hops - candidates->list[best].hops : -1;
     double at = cost(candidates, us, i);
@@ -556,11 +566,13 @@ int copse_candidates_best(const struct copse_candidates *candidates, const doubl
   return best;
 }
 
-/* Whether a candidate does where the best one would be taken. */
+/* Whether a candidate does where the best one would be taken: it is close to that, and within
+ * MODEL_ERROR of the fastest. */
 static bool is_close(const struct copse_candidates *candidates, const double *us, int i) {
   int best = copse_candidates_best(candidates, us);
-  return cost(candidates, us, i) <= cost(candidates, us, best) * (1 + CLOSE_TIME) &&
-         candidates->list[i].hops <= candidates->list[best].hops;
+  double most = fmin(cost(candidates, us, best) * (1 + CLOSE_TIME),
+                     least_cost(candidates, us) * (1 + MODEL_ERROR));
+  return cost(candidates, us, i) <= most && candidates->list[i].hops <= candidates->list[best].hops;
 }
 
 int copse_candidates_lasting(const struct copse_candidates *candidates,
@@ -577,22 +589,33 @@ int copse_candidates_lasting(const struct copse_candidates *candidates,
   return best;
 }
 
-/* Finds what the range's candidate costs at the sizes [n] that it is for. */
-static void find_loss(const struct copse_candidates *c, const double *bytes,
-                      double (*us)[COPSE_MAX_CANDIDATES], int n,
-                      struct copse_candidate_range *range) {
-  for (int b = 0; b < n; b++) {
-    int fastest = range->candidate;
-    for (int i = 0; i < c->n; i++)
-      if (us[b][i] < us[b][fastest] * (1 - SAME_TIME)) fastest = i;
-    double loss = us[b][range->candidate] / us[b][fastest] - 1;
-    if (!(loss > range->loss)) continue; /* nor where one rank takes no time at all */
-    range->loss = loss;
-    range->loss_bytes = (uint64_t)bytes[b];
-    range->fastest = fastest;
-    range->fewer_hops = c->list[fastest].hops - c->list[range->candidate].hops;
-  }
+/* Returns what was simulated to its end: infinite where it is slow. */
+static double known_us(const struct copse_candidates *c, int i, double bytes) {
+  const struct known *known = known_of(c, i, bytes);
+  return is_for(c, i, bytes) && is_known(known, INFINITY) ? known->us : INFINITY;
 }
+
+/* Returns the fastest one at a size at which they were compared; `fastest` where that is within
+ * SAME_TIME of it. */
+static int fastest_at(const struct copse_candidates *c, double bytes, int fastest) {
+  for (int i = 0; i < c->n; i++)
+    if (known_us(c, i, bytes) < known_us(c, fastest, bytes) * (1 - SAME_TIME)) fastest = i;
+  return fastest;
+}
+
+/* Finds what the range's candidate costs at a size that it is for. */
+static void find_loss(const struct copse_candidates *c, double bytes,
+                      struct copse_candidate_range *range) {
+  int fastest = fastest_at(c, bytes, range->candidate);
+  double loss = known_us(c, range->candidate, bytes) / known_us(c, fastest, bytes) - 1;
+  if (!(loss > range->loss)) return; /* nor where one rank takes no time at all */
+  range->loss = loss;
+  range->loss_bytes = (uint64_t)bytes;
+  range->fastest = fastest;
+  range->fewer_hops = c->list[fastest].hops - c->list[range->candidate].hops;
+}
+
+_Static_assert(MOST_SIZES <= COPSE_MAX_RANGES, "each size may be a range");
 
 /* The sizes that are compared, in rising order. */
 struct sizes {
@@ -620,90 +643,109 @@ static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint
   }
 }
 
-/* Returns what a candidate costs beside another, which may have fewer hops, or a bound of that. */
+/* Returns the least cost of those that are known there. */
+static double known_least(const struct copse_candidates *c, double bytes) {
+  double us[COPSE_MAX_CANDIDATES];
+  for (int i = 0; i < c->n; i++) us[i] = known_us(c, i, bytes);
+  return least_cost(c, us);
+}
+
+/* Returns what a candidate costs beside another, or a bound of that. With more hops than that one
+ * it must be faster by MODEL_ERROR, or a third one be so. */
 static double known_cost(const struct copse_candidates *c, int i, int other, double bytes) {
   const struct known *known = known_of(c, i, bytes);
   double least = copse_q_to_double(c->predictions[i].runs_per_GB) * bytes * 1e-3;
-  double kept = c->list[i].kept ? 1 + KEPT_WORTH : 1, us = known->any ? known->us : least;
-  return us / kept * (c->list[i].hops > c->list[other].hops ? 1 + MODEL_ERROR : 1);
+  double at = (known->any ? known->us : least) / kept_part(c, i);
+  if (c->list[i].hops <= c->list[other].hops) return at;
+  return fmin(at, known_least(c, bytes)) * (1 + MODEL_ERROR);
+}
+
+/* A size at which one of two candidates is taken: what that one costs, and how much more the other.
+ */
+struct side {
+  double bytes, us, more;
+};
+
+static struct side side_of(const struct copse_candidates *c, int here, int beyond, double bytes) {
+  double us = known_cost(c, here, beyond, bytes);
+  return (struct side){bytes, us, known_cost(c, beyond, here, bytes) - us};
 }
 
 /* Finds, between sizes `from` and `to` with candidates `before` and `after`, where the second is to
- * be taken, so near that just before it the first costs no more than BORDER_LOSS, or where a time
- * jumps. Tries where lines would cross, a little after it; of three times once in the middle;
- * within BORDER_WIDTH, and at first just after `from`, where a number of chunks changes. */
+ * be taken. Either the first costs BORDER_LOSS more at most just before; or within BORDER_WIDTH,
+ * since a time jumps, the second costs BORDER_LOSS more at most at the last size where the first is
+ * ahead, and is taken just after it; else to the byte. Tries where lines would cross, a little
+ * after it; of three times once in the middle; within BORDER_WIDTH, and at first just after `from`,
+ * where a number of chunks changes. */
 static copse_status find_border(const struct copse_candidates *c, int before, int after,
                                 double from, double to, uint64_t *border, struct copse_err *err) {
-  const int both[] = {before, after};
+  const int which[] = {before, after, fastest_at(c, from, before), fastest_at(c, to, after)};
+  const int n = c->list[before].hops == c->list[after].hops ? 2 : 4;
   const struct copse_prediction *p = &c->predictions[before], *q = &c->predictions[after];
-  double first = known_cost(c, before, after, to), second = known_cost(c, after, before, to), jump;
-  double behind = first - second; /* of the first behind the second at `to`, ahead at `from` */
-  double ahead = known_cost(c, after, before, from) - known_cost(c, before, after, from);
-  if (!is_known(known_of(c, before, to), INFINITY)) first = INFINITY;
-  for (int turn = 0;
-       c->times->work < c->times->most_work && to - from > 1 && first > second * (1 + BORDER_LOSS);
+  struct side low = side_of(c, before, after, from), high = side_of(c, after, before, to);
+  bool slow = !is_known(known_of(c, before, to), INFINITY);
+  double jump;
+  for (int turn = 0; c->times->work < c->times->most_work && high.bytes - low.bytes > 1 &&
+                     (slow || high.more > high.us * BORDER_LOSS);
        turn++) {
-    bool narrow = to - from <= to * BORDER_WIDTH;
-    double part = (ahead + second * BORDER_LOSS / 2) / (ahead + behind);
-    double middle = from + (to - from) * (turn % 3 < 2 ? part : 0.5);
-    middle = floor(fmin(fmax(middle, from + 1), to - 1));
-    if (narrow || turn == 0) COPSE_DO(copse_predictions_jump(p, q, from, to, &jump, err));
-    if (narrow && jump >= to) break;
-    if (narrow || (turn == 0 && jump == from + 1)) middle = jump;
-    COPSE_DO(time_these(c, both, 2, &middle, 1, err));
-    double one = known_cost(c, before, after, middle), other = known_cost(c, after, before, middle);
-    if (other > one) {
-      from = middle;
-      ahead = other - one;
+    bool narrow = high.bytes - low.bytes <= high.bytes * BORDER_WIDTH;
+    double part = (low.more + high.us * BORDER_LOSS / 2) / (low.more + high.more);
+    double middle = low.bytes + (high.bytes - low.bytes) * (turn % 3 < 2 ? part : 0.5);
+    middle = floor(fmin(fmax(middle, low.bytes + 1), high.bytes - 1));
+    if (low.more <= (narrow ? low.us * BORDER_LOSS : 0)) high.bytes = low.bytes + 1;
+    if (high.bytes == low.bytes + 1) break;
+    if (narrow || turn == 0)
+      COPSE_DO(copse_predictions_jump(p, q, low.bytes, high.bytes, &jump, err));
+    if ((narrow && jump < high.bytes) || (turn == 0 && jump == low.bytes + 1)) middle = jump;
+    COPSE_DO(time_these(c, which, n, &middle, 1, err));
+    struct side other = side_of(c, before, after, middle);
+    if (other.more > 0) {
+      low = other;
     } else {
-      to = middle;
-      second = other;
-      behind = (first = one) - other;
+      high = side_of(c, after, before, middle);
+      slow = false;
     }
   }
-  *border = (uint64_t)to;
+  *border = (uint64_t)high.bytes;
   return COPSE_OK;
 }
 
-/* Times where ranges meet every candidate there, of the ranges' own slow or not: us [2 n]. */
-static copse_status time_ends(const struct copse_candidates *c,
-                              const struct copse_candidate_range *ranges, int n, double *bytes,
-                              double (*us)[COPSE_MAX_CANDIDATES], struct copse_err *err) {
-  int n_sizes = 0;
+static bool add_size(struct sizes *sizes, double bytes) {
+  int at = sizes->n;
+  for (int i = 0; i < sizes->n; i++)
+    if (sizes->bytes[i] == bytes) return false;
+  if (at == MOST_SIZES) return false;
+  for (sizes->n++; at > 0 && sizes->bytes[at - 1] > bytes; at--)
+    sizes->bytes[at] = sizes->bytes[at - 1];
+  sizes->bytes[at] = bytes;
+  return true;
+}
+
+/* Times candidates where ranges meet, and states what is lost there. Where that is more than the
+ * model's own error a third one does better, and the size is to be compared like others: *added. */
+static copse_status compare_ends(const struct copse_candidates *c,
+                                 struct copse_candidate_range *ranges, int n, struct sizes *sizes,
+                                 bool *added, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  double(*us)[COPSE_MAX_CANDIDATES], *bytes;
+  COPSE_DO(COPSE_ARRAY(&scratch, 2 * (size_t)n, us, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, 2 * (size_t)n, bytes, err));
   for (int i = 1; i < n; i++) {
-    bytes[n_sizes++] = (double)ranges[i - 1].max_bytes;
-    bytes[n_sizes++] = (double)ranges[i].min_bytes;
+    bytes[2 * i - 2] = (double)ranges[i - 1].max_bytes;
+    bytes[2 * i - 1] = (double)ranges[i].min_bytes;
   }
-  if (n_sizes > 0) COPSE_DO(copse_candidates_time(c, bytes, n_sizes, us, err));
-  for (int i = 0; i < n_sizes; i++) {
-    int which = ranges[(i + 1) / 2].candidate;
-    COPSE_DO(copse_candidates_time_of(c, which, &bytes[i], 1, &us[i][which], err));
+  *added = false;
+  if (n > 1) COPSE_DO(copse_candidates_time(c, bytes, 2 * n - 2, us, err));
+  for (int i = 0; i < 2 * n - 2; i++) {
+    struct copse_candidate_range *range = &ranges[(i + 1) / 2];
+    double *own = &us[i][range->candidate];
+    COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes[i], 1, own, err));
+    find_loss(c, bytes[i], range);
+    double most = least_cost(c, us[i]) * (1 + MODEL_ERROR) * (1 + BORDER_LOSS);
+    if (c->times->work < c->times->most_work && cost(c, us[i], range->candidate) > most)
+      *added = add_size(sizes, bytes[i]) || *added;
   }
   return COPSE_OK;
-}
-
-/* Takes ends [n] of ranges in at which neither the range's candidate does nor the one beyond the
- * border: between these two find_border has decided. */
-static int add_sizes(const struct copse_candidates *c, const struct copse_candidate_range *ranges,
-                     const double *bytes, double (*us)[COPSE_MAX_CANDIDATES], int n,
-                     struct sizes *sizes) {
-  int added = 0;
-  for (int i = 0; i < n && sizes->n < MOST_SIZES && c->times->work < c->times->most_work; i++) {
-    int at = 0;
-    const struct copse_candidate_range *before = &ranges[i / 2];
-    if (is_close(c, us[i], before[0].candidate) || is_close(c, us[i], before[1].candidate))
-      continue;
-    while (at < sizes->n && sizes->bytes[at] < bytes[i]) at++;
-    if (at < sizes->n && sizes->bytes[at] == bytes[i]) continue;
-    size_t later = (size_t)(sizes->n - at);
-    memmove(sizes->bytes + at + 1, sizes->bytes + at, later * sizeof *sizes->bytes);
-    memmove(sizes->us + at + 1, sizes->us + at, later * sizeof *sizes->us);
-    sizes->bytes[at] = bytes[i];
-    memcpy(sizes->us[at], us[i], sizeof *sizes->us);
-    sizes->n++;
-    added++;
-  }
-  return added;
 }
 
 /* Makes as few ranges as there can be. */
@@ -713,12 +755,12 @@ static copse_status make_ranges(const struct copse_candidates *c, struct sizes *
   const double *bytes = sizes->bytes;
   int n_close;
   *n = 0;
-  for (int i = 0; i < sizes->n && *n < COPSE_MAX_RANGES; i += n_close) {
+  for (int i = 0; i < sizes->n; i += n_close) {
     struct copse_candidate_range *range = &ranges[*n];
     int best = copse_candidates_lasting(c, sizes->us + i, sizes->n - i, &n_close);
     *range =
         (struct copse_candidate_range){.max_bytes = INT64_MAX, .candidate = best, .fastest = best};
-    find_loss(c, bytes + i, sizes->us + i, n_close, range);
+    for (int b = i; b < i + n_close; b++) find_loss(c, bytes[b], range);
     if ((*n)++ == 0) continue;
     COPSE_DO(
         find_border(c, range[-1].candidate, best, bytes[i - 1], bytes[i], &range->min_bytes, err));
@@ -727,74 +769,22 @@ static copse_status make_ranges(const struct copse_candidates *c, struct sizes *
   return COPSE_OK;
 }
 
-/* Takes over what other ranges had, from the first to the last of `bytes` [n]. */
-static copse_status take_over(const struct copse_candidates *c, const double *bytes,
-                              double (*us)[COPSE_MAX_CANDIDATES], int n,
-                              struct copse_candidate_range *range, struct copse_err *err) {
-  for (int i = 0; i < n; i++)
-    COPSE_DO(
-        copse_candidates_time_of(c, range->candidate, &bytes[i], 1, &us[i][range->candidate], err));
-  find_loss(c, bytes, us, n, range);
-  if ((double)range->min_bytes > bytes[0]) range->min_bytes = (uint64_t)bytes[0];
-  if ((double)range->max_bytes < bytes[n - 1]) range->max_bytes = (uint64_t)bytes[n - 1];
-  return COPSE_OK;
-}
-
-/* Whether a range is too short for a plan, where there are others on both sides. */
-static bool is_short(const struct copse_candidate_range *range) {
-  return range->min_bytes > 0 && range->max_bytes < INT64_MAX &&
-         (double)(range->max_bytes - range->min_bytes) < LEAST_RANGE * (double)range->min_bytes;
-}
-
-/* Drops ranges of a few bytes, as there may be where times jump: those of less than a part of their
- * sizes (LEAST_RANGE) go to the one before, or where that one's candidate ends there, to the next.
- * Sizes and times are those of ends. */
-static copse_status drop_short_ranges(const struct copse_candidates *c, const double *bytes,
-                                      double (*us)[COPSE_MAX_CANDIDATES],
-                                      struct copse_candidate_range *ranges, int *n,
-                                      struct copse_err *err) {
-  int left = 0, all = *n, open = -1; /* the first end of what goes to the next */
-  for (int i = 0; i < all; i++) {
-    struct copse_candidate_range it = ranges[i], *before = left > 0 ? &ranges[left - 1] : NULL;
-    uint64_t most = before ? c->list[before->candidate].most_bytes : 0;
-    if (open < 0 && before && is_short(&it) && (most == 0 || it.max_bytes <= most)) {
-      COPSE_DO(take_over(c, bytes + 2 * i - 1, us + 2 * i - 1, 2, before, err));
-      continue;
-    }
-    if (open < 0 && is_short(&it)) open = 2 * i - 1;
-    if (is_short(&it)) continue;
-    if (open >= 0) COPSE_DO(take_over(c, bytes + open, us + open, 2 * i - 1 - open, &it, err));
-    open = -1;
-    if (before && before->candidate == it.candidate) {
-      it.min_bytes = before->min_bytes;
-      before->max_bytes = it.max_bytes;
-      if (it.loss > before->loss) *before = it;
-    } else {
-      ranges[left++] = it;
-    }
-  }
-  *n = left;
-  return COPSE_OK;
-}
-
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
                                      struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  double us[2 * COPSE_MAX_RANGES][COPSE_MAX_CANDIDATES], bytes[2 * COPSE_MAX_RANGES];
   struct sizes *sizes;
+  bool added = true;
   *n = 0;
   COPSE_DO(COPSE_ARRAY(&scratch, 1, sizes, err));
   list_sizes(candidates, smallest, largest, sizes);
-  COPSE_DO(copse_candidates_time(candidates, sizes->bytes, sizes->n, sizes->us, err));
-  candidates->times->most_work = candidates->times->work + candidates->limits.border_work;
-  for (int round = 0, added = 1; round < BORDER_ROUNDS && added > 0; round++) {
+  for (int round = 0; round < BORDER_ROUNDS && added; round++) {
+    COPSE_DO(copse_candidates_time(candidates, sizes->bytes, sizes->n, sizes->us, err));
+    if (round == 0)
+      candidates->times->most_work = candidates->times->work + candidates->limits.border_work;
     COPSE_DO(make_ranges(candidates, sizes, ranges, n, err));
-    COPSE_DO(time_ends(candidates, ranges, *n, bytes, us, err));
-    added = add_sizes(candidates, ranges, bytes, us, 2 * (*n - 1), sizes);
+    COPSE_DO(compare_ends(candidates, ranges, *n, sizes, &added, err));
   }
-  for (int i = 0; i < 2 * (*n - 1); i++)
-    find_loss(candidates, &bytes[i], &us[i], 1, &ranges[(i + 1) / 2]);
-  return drop_short_ranges(candidates, bytes, us, ranges, n, err);
+  return COPSE_OK;
 }

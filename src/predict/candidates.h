@@ -132,8 +132,9 @@ copse_status copse_candidates_time_of(const struct copse_candidates *candidates,
  */
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us);
 
-/* Returns the one that is within CLOSE_TIME of the best (as above), with no more hops, for the most
- * sizes from the first on, of equals the list's first; *n_close: for how many, at least 1. */
+/* Returns the one that is within CLOSE_TIME of the best (as above), within MODEL_ERROR of the
+ * fastest, with no more hops than the best, for the most sizes from the first on, of equals the
+ * list's first; *n_close: for how many, at least 1. */
 int copse_candidates_lasting(const struct copse_candidates *candidates,
                              double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close);
 
@@ -149,7 +150,7 @@ struct copse_candidate_range {
   int fewer_hops; /* that the one taken has than that; negative: more */
 };
 
-#define COPSE_MAX_RANGES 24
+#define COPSE_MAX_RANGES 320 /* as many as sizes that are compared */
 
 /*
  * Chooses candidates for all message sizes, compared at the powers of two from `smallest` to
@@ -158,9 +159,10 @@ struct copse_candidate_range {
  * end: each range has one that is the best at those sizes or within CLOSE_TIME of it, in as few
  * ranges as there can be, since a range more is a plan more to load, and the times are a model's.
  * Between two sizes a range begins where its candidate becomes faster than the one before it, or
- * with more hops faster by MODEL_ERROR. Sizes beside such borders are compared too, so that no
- * third one is much faster there; borders are looked for by so much work at most (policy.h), and
- * then lie farther from where times meet. The first range begins at 0, the last ends at INT64_MAX;
+ * with more hops faster by MODEL_ERROR, or a third one so. Sizes beside such borders are compared
+ * too, so that at no size compared another one is faster by more than MODEL_ERROR, and BORDER_LOSS
+ * more beside borders; borders are looked for by so much work at most (policy.h), and then lie
+ * farther from where times meet. The first range begins at 0, the last ends at INT64_MAX;
  * neighbours have different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,

@@ -123,12 +123,10 @@
  * before: a simulation takes a second. 1,024 GPUs on rails have two ranges, with each power of two
  * as with these. */
 #define COARSE_POWER 16
-/* How near a border comes to where a time jumps, as a part of the size, and how much less than
- * LEAST_RANGE. To the byte took 24 sizes of 6 s each where the first 12 come within 1/1024: an
- * allreduce of azure-ndv5-x8 without a NIC, at 200 MB. */
+/* How near a border comes to where a time jumps, as a part of the size, unless both candidates lose
+ * more than BORDER_LOSS beyond it. To the byte took 24 sizes of 6 s each where the first 12 come
+ * within 1/1024: an allreduce of azure-ndv5-x8 without a NIC, at 200 MB. */
 #define BORDER_WIDTH (1.0 / 256)
-/* Of a range's first size; shorter ones are no plan. A round number, not measured. */
-#define LEAST_RANGE (1.0 / 16)
 #define PLAN_WORK(n_ranks) (2.5e5 * fmin((n_ranks), 64))
 
 /* ---- the search for one size (sizes.c, exchange.c) ---- */

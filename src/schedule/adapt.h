@@ -8,8 +8,8 @@
 /*
  * Replaces *topology, where the schedule is for some of its GPUs, or for all in another order, by
  * its choice of those ranks (topology/modify.h), the other GPUs relays or left out as the schedule
- * says. A topology that is a choice already, and one that lacks a rank of the schedule, stay as
- * they are, for the checks that follow to say what is wrong.
+ * says. A topology that is a choice already, or lacks a rank of the schedule, stays as it is: the
+ * checks that follow say what is wrong.
  */
 copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
                                          struct copse_topology **topology,
@@ -45,16 +45,16 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
                                   struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Makes of a schedule one of `topology`, in which parts are down of the one it was made for, with
- * as little changed as will do. Trees that crossed nothing of what is down stay as they are; in the
- * others a rank that hangs nowhere, with all below it, is hung on the nearest rank of its tree by
- * ways that lead over relays, where loaded links are long ones; or the rank below it that is
- * nearest, and it hangs on that. Shares, weights, the order of trees and of the edges that stay are
- * as before; time_per_GB is that of the loads, exact, which nobody says is the optimum. *mended:
- * false where that can't be: ranks are missing, some rank can't be hung on any, a tree of stages is
- * hit, an alltoall, switches that copy or add; then only the numbers of nodes may have changed. The
- * bound is no more one, and the caller's to set. The schedule is expanded. COPSE_NOMEM,
- * COPSE_OVERFLOW. Deterministic. O((ranks that hang nowhere + 1) * links * log) for each tree that
+ * Adapts a schedule to `topology`, in which parts are down of the topology it was made for, with as
+ * few changes as possible. Trees that cross no such part stay as they are. In the others a rank
+ * that has lost its parent is hung, with all below it, on the nearest rank of its tree by a way
+ * over relays, where loaded links count as long ones. Or the nearest rank below it is hung there,
+ * and it hangs on that rank. Shares, weights, the order of trees and of the edges that stay are as
+ * before. time_per_GB is the exact time of the loads, without a claim that it is the optimum.
+ * *mended is false where ranks are missing, a rank can't be hung anywhere, a tree of stages is hit,
+ * of an alltoall, and where switches copy or add; then only the numbers of nodes may have changed.
+ * The bound doesn't hold any more; the caller sets it. The schedule is expanded. COPSE_NOMEM,
+ * COPSE_OVERFLOW. Deterministic. O((ranks without a parent + 1) * links * log) for each tree that
  * is hit.
  */
 copse_status copse_schedule_mend(struct copse_schedule *schedule,
@@ -62,9 +62,10 @@ copse_status copse_schedule_mend(struct copse_schedule *schedule,
                                  struct copse_err *err) COPSE_CHECKED;
 
 /*
- * A compact schedule by the nodes of `topology`, in which parts are gone of the one it was made
- * for, those that are gone behind them; ranks likewise. Trees lead away from their roots: of an
- * allreduce those that broadcast, a reduction's turned around.
+ * A compact schedule in the numbers of `topology`, in which parts are gone of the topology it was
+ * made for. Nodes that are gone have the numbers after the topology's; ranks likewise. Trees lead
+ * away from their roots: an allreduce's are the trees that broadcast, a reduction's are turned
+ * around.
  */
 struct copse_numbering {
   const struct copse_topology *healthy;

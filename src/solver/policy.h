@@ -188,8 +188,9 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* More rows are added as they bind: with all from the start, 1,024 ranks by demand have no solution
  * in 150 s. With fewer there is nothing to gain, and optima of many vertices come out simpler. */
 #define COPSE_LP_MIXTURE_WHOLE 1024
-/* Rows that GLPK gets at once, besides a fourth of those it has, and by how much the fullest of the
- * others may be fuller. Measured on all-to-alls of 256 and 1,024 ranks by demand. */
+/* Rows that GLPK gets at once, besides a fourth of the rows that it has; and by how much the
+ * fullest row that it doesn't have may be fuller. Measured on all-to-alls of 256 and 1,024 ranks by
+ * demand. */
 #define COPSE_LP_MIXTURE_ROWS 64
 #define COPSE_LP_MIXTURE_SLACK 1e-10
 /* Halvings of the distance to the fullest row, for few rows above the cut. Not measured. */

@@ -281,9 +281,9 @@ static copse_status set_stated(struct search *s, const struct copse_stated_route
   return COPSE_OK;
 }
 
-/* Finds the routes of one source: first those that are stated, then those that can stay inside its
- * host, then the others; of each those that need no rank to forward before those that do, where
- * that makes a difference. */
+/* Finds the routes of one source. First the routes that the topology states; then, where that makes
+ * a difference (`relays`), routes over relays alone; then routes over ranks too. Of either kind
+ * routes inside the source's host come first. */
 static copse_status route_from(struct search *s, int src, bool relays, struct copse_routes *r,
                                struct copse_err *err) {
   const struct copse_topology *t = s->topology;

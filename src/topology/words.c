@@ -370,8 +370,8 @@ static bool ends_in(const char *id, const char *end) {
   return m > 2 && n > m && strcasecmp(id + n - m, end) == 0;
 }
 
-/* Returns the id that may have been meant, or NULL: that of "GPU 3" or "gpu3", one that ends in
- * what is written, or one a few edits away. */
+/* Returns the id that may have been meant, or NULL: an id that ends in the text, the id of the GPU
+ * that "GPU 3" or "gpu3" names, or an id that a few edits make. */
 static const char *near_id(const struct copse_topology *topology, const char *written) {
   const struct copse_topology *t = topology;
   int number = gpu_number(written), least = INT32_MAX;

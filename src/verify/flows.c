@@ -337,7 +337,8 @@ static void at_add(struct at_checker *c, int e, const mpq_t opens, const mpq_t c
   mpq_add(c->sum, c->sum, c->term);
 }
 
-/* Computes an alltoall's demand from those that send to those that receive, over M. */
+/* Computes an alltoall's demand from the ranks that send to the ranks that receive, as a part of M.
+ */
 static copse_status at_demand(struct at_checker *c) {
   const struct copse_schedule *s = c->schedule;
   COPSE_MPQ(m);
@@ -532,8 +533,9 @@ static copse_status at_copies(struct at_checker *c, int n, const mpq_t any, cons
   return times ? refute(c, "\"bound_at\": \"later\" has more times than count") : COPSE_OK;
 }
 
-/* Counts, in files of before, an allreduce that can't send on what came as a volume too: in less
- * than two messages one after the other it takes one from every part to each. */
+/* Counts as a volume, in files of older versions, an allreduce in which nothing that came can be
+ * sent on: in less time than two messages one after the other take, each part sends a message to
+ * every other. */
 static void at_direct(struct at_checker *c, int n, const mpq_t cross) {
   COPSE_MPQ(twice);
   mpq_add(twice, cross, cross);

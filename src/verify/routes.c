@@ -139,8 +139,8 @@ static int number_circles(struct routes *r, int m, int root) {
   return n;
 }
 
-/* Contracts each circle to one node; another way into it costs what it costs more than the one
- * chosen. */
+/* Contracts each circle to one node. A way into the circle then costs the difference to the way
+ * into that node that was chosen. */
 static void contract(struct routes *r, int m, int n, int root) {
   int64_t *before = r->w;
   for (int i = 0; i < n * n; i++) r->next[i] = NO_WAY;

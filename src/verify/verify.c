@@ -47,7 +47,7 @@ static copse_status check_ranks(struct copse_verify_checker *c) {
   return COPSE_OK;
 }
 
-/* Checks that switches that the schedule names are able to do what it says. */
+/* Checks that the switches that the schedule names can copy or add as it says. */
 static copse_status check_switches(struct copse_verify_checker *c) {
   const struct copse_schedule *s = c->schedule;
   for (int i = 0; i < s->n_copying + s->n_adding; i++) {

@@ -472,8 +472,8 @@ static copse_status stage(struct copse_verify_ways *w, int from, int to,
   return COPSE_OK;
 }
 
-/* Changes P2C where a GPU has a NIC nearer: it is for those of which it has none wider, or as wide
- * over better links. */
+/* Changes P2C where a GPU has a nearer NIC. P2C is only for a NIC where the GPU has no other that
+ * is wider, or as wide over better links. */
 static copse_status doubt_p2c(struct copse_verify_ways *w, int gpu, int nic,
                               struct copse_verify_way *way, struct copse_err *err) {
   int host = w->host[gpu], type, own;

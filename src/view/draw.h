@@ -52,7 +52,8 @@ struct copse_legend_entry {
 
 struct copse_drawing {
   const struct copse_topology *topology;
-  /* Of it, or of what it was before parts of it went down, which are crossed out. */
+  /* The arrangement of the topology, or of the topology before parts of it went down; these parts
+   * are crossed out. */
   const struct copse_arrangement *arrangement;
   const char *title, *subtitle;
   bool directed; /* each direction a line of its own; else one line for two alike */

@@ -31,8 +31,8 @@ copse_status copse_schedule_hops_find(const struct copse_schedule *schedule, int
                                       struct copse_err *err) COPSE_CHECKED;
 void copse_schedule_hops_free(struct copse_schedule_hops *hops);
 
-/* For the pictures the schedule's node numbers must be the topology's, as those of a schedule that
- * was solved on it (else COPSE_INVALID), and a compact one must have been expanded. */
+/* The pictures need a schedule whose node numbers are the topology's, as of a schedule that was
+ * solved on it (else COPSE_INVALID). A compact schedule must have been expanded. */
 
 /* Draws each direction of each link by its load over bandwidth, as a part of the time that the
  * schedule takes; links of the bound's cut (or greatest lengths) glow, the smaller side of the cut

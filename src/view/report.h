@@ -25,9 +25,8 @@ struct copse_report {
   const char *made_by;                 /* the command; or NULL */
 };
 
-/* Writes what all pages begin with, title and style up to <main>; copse_page_end writes what they
- * end with, a footer with the versions and the command that made it (or NULL). `nav` and `more` are
- * markup. */
+/* Writes the beginning of a page, title and style up to <main>. copse_page_end writes its end, a
+ * footer with the versions and the command that made it (or NULL). `nav` and `more` are markup. */
 void copse_page_begin(const char *title, const char *nav, struct copse_text *text);
 void copse_page_end(const char *made_by, const char *more, struct copse_text *text);
 

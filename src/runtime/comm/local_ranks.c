@@ -125,11 +125,11 @@ struct plan_choice {
 };
 
 /*
- * Finds the best entry: of those for the collective and root whose range holds the message's size,
- * the one with the narrowest range, then a multicast one, which `plans` makes beside others that
- * need no switch, then the one added first. Uneven all-to-alls are not served by the low-latency
- * protocol, whose packets are laid out for full blocks. Complexity: linear in the number of plans,
- * of which a job has a few dozen.
+ * Finds the best entry. Fitting are plans for the collective and root whose range holds the
+ * message's size. The narrowest range comes first, then a multicast plan, which `plans` makes
+ * beside plans that need no switch, then the plan added first. Uneven all-to-alls are not served by
+ * the low-latency protocol, whose packets are laid out for full blocks. Complexity: linear in the
+ * number of plans, of which a job has a few dozen.
  */
 static copse_status plans_find(const struct copse_plans *plans, uint32_t n_ranks,
                                const struct copse_call *call, struct plan_choice *choice,

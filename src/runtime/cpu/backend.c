@@ -24,8 +24,9 @@
 
 #define STACK_BYTES ((size_t)256 << 10)
 #define YIELDS 4
-/* Looks for packets before the first nap, and naps of one length: then they are twice as long, up
- * to 32 times, so that hundreds that wait for long leave the cores to those that work. */
+/* Looks for packets before the first nap, and naps of one length. After so many naps their length
+ * doubles, up to 32 times the first, so that hundreds of threads that wait for long leave the cores
+ * to the threads that work. */
 #define LOOKS 100
 #define NAPS 8u
 #define NAP_NS 50000
@@ -366,7 +367,7 @@ static uint32_t dequeue(struct copse_interpreter *exec) {
   return w;
 }
 
-/* Runs w until it waits or is finished, waking those that it signals. */
+/* Runs worker w until it waits or is finished. Wakes the workers that it signals. */
 static bool run_worker(struct copse_interpreter *exec, uint32_t w) {
   struct cooperative *cpu = exec->own;
   for (;;) {

@@ -345,7 +345,8 @@ __device__ static inline bool do_move(const struct copse_device_plan &plan,
 }
 
 /* Zeroes a rank's packets once all blocks of this device are done with them (copse_epoch_is_last).
- * All blocks of the plan call this, also those that leave early, since they wait for each other. */
+ * All blocks of the plan call this, since they wait for each other; also blocks that leave early.
+ */
 __device__ static inline void clear_packets(const struct copse_device_plan &plan, uint32_t rank,
                                             uint32_t epoch) {
   copse_blocks_meet(&plan.met[0], plan.n_blocks);

@@ -38,10 +38,11 @@ struct copse_engine {
   void (*close)(struct copse_interpreter *exec);
   /* One launch: workers are at their start, layout and scratch are set. */
   copse_status (*run)(struct copse_interpreter *exec, struct copse_err *err);
-  /* Where other ranks are elsewhere: what a MOVE stores there is sent from `ready`, memory here
-   * that has the same bytes once it is done, or, where that is NULL, from what stage returns: room
-   * for so many. NULL when they must wait. sends: whether some of these bytes are still being sent,
-   * and nothing may be stored there. */
+  /* For ranks that are in other processes. stage: returns the memory from which the bytes are sent
+   * that a MOVE stores at another rank. That is `ready`, memory here that holds the same bytes once
+   * the MOVE is done, or, where `ready` is NULL, room for so many bytes; NULL when the MOVE must
+   * wait. sends: whether some of these bytes are still being sent, and nothing may be stored there.
+   */
   unsigned char *(*stage)(const struct copse_interpreter *exec, size_t bytes, unsigned char *ready);
   bool (*sends)(const struct copse_interpreter *exec, const unsigned char *at, size_t bytes);
   void (*send)(const struct copse_interpreter *exec, const struct copse_plan_op *op);

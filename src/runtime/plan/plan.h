@@ -44,11 +44,11 @@ copse_status copse_plan_checksum(const struct copse_plan *plan, uint8_t digest[C
 
 /*
  * Digests what each rank has to do, as SHA-256: digests[r] is that of its workers' operations and
- * of what all ranks have in common (collective, chunks, protocol, extents). Pieces count as
- * fractions, channels as the two workers that they join and the how-manieth of those they are,
- * regions as their places at their rank, so that numbers over the whole plan, which shift when
- * another rank's part changes, don't matter; nor do sizes that the plan is for. A rank with equal
- * digests does the same in both plans. COPSE_NOMEM. O(plan * log of channels).
+ * of what all ranks have in common (collective, chunks, protocol, extents). Numbers over the whole
+ * plan, which shift when another rank's part changes, don't count: a piece is named by its
+ * fractions, a channel by the two workers that it joins and its place among their channels, a
+ * region by its place at its rank. The sizes that the plan is for don't count either. A rank with
+ * equal digests does the same in both plans. COPSE_NOMEM. O(plan * log of channels).
  */
 copse_status copse_plan_digest_parts(const struct copse_plan *plan,
                                      uint8_t (*digests)[COPSE_SHA256_BYTES],

@@ -379,9 +379,9 @@ static bool any_moves(const struct copse_transport *transport, double recent) {
   return false;
 }
 
-/* Follows who waits for whom: a rank that doesn't answer is at fault; where one still moves the
- * wait goes on. A rank's workers may wait for several others, of which it names one: where the way
- * leads nowhere, what all ranks do decides. */
+/* Follows who waits for whom. A rank that doesn't answer is at fault; where a rank still moves the
+ * wait goes on. A rank whose workers wait for several others names one of them, so the chain may
+ * lead to no fault: then the state of all ranks decides. */
 static void judge(struct copse_transport *transport, double now) {
   char text[200] = "";
   uint32_t rank = waits_for(transport, text, sizeof text);

@@ -306,8 +306,8 @@ static int64_t host_cut(struct search *s, int h, bool entering) {
   return all < inner ? all : inner;
 }
 
-/* Leaves out relays that are joined to one node alone, which lead nowhere, and those before
- * them. */
+/* Leaves out dead ends: relays that are joined to one node alone, and then relays that are so
+ * without these. */
 static void leave_out_dead_ends(struct search *s) {
   bool *dead = s->outside, *several = s->several;
   memset(dead, 0, (size_t)s->t->n_nodes * sizeof *dead);

@@ -59,7 +59,8 @@ struct copse_bounds {
 
 COPSE_ORDER(by_key, struct keyed, COPSE_UP(key) ?: COPSE_UP(link))
 
-/* Whether what comes to a rank comes over a link for it alone, and what it needs is a message. */
+/* Whether whole messages can be counted: every rank needs one of its own (of a reduction, sends
+ * one), and no switch copies or adds. */
 static bool counts_messages(const struct copse_bounds *b) {
   bool copies = false, adds = false;
   for (int v = 0; v < b->topology->n_nodes; v++) {
@@ -439,9 +440,10 @@ static int64_t in_parts(wide amount, wide unit, int64_t most, int shift) {
 }
 
 /*
- * Finds senders that can't get all through in the time of the best so far, which become `from`:
- * each link carries what it can between the time when something may first be there and the last at
- * which it is of use, and a minimum cut says who is short of that. *found: there are such.
+ * Finds senders that can't deliver all of their data in the time of the best bound so far; they
+ * become `from`. A link carries what it can between the earliest time at which data reach it and
+ * the latest at which they are still of use. A minimum cut of these amounts names the senders.
+ * *found: there are such.
  */
 static copse_status find_short(struct asking *a, bool reversed, bool *found) {
   struct copse_bounds *b = a->b;

@@ -381,9 +381,9 @@ static copse_status try_free_shares(struct solving *b) {
   return copse_shares_bound(b->topology, b->options, &shares, time, schedule, b->err);
 }
 
-/* Takes one copy into switches that copy, one out of those that add, where that is faster. The
- * bound is one that holds for any allreduce, or for any trees; if neither is reached without such
- * switches, what was said before stands. */
+/* Lets switches copy and add where that is faster: one copy goes into a switch that copies, one
+ * comes out of a switch that adds. The bound is one that holds for any allreduce, or for any trees;
+ * if neither is reached without such switches, the bound of before stands. */
 static copse_status try_switches(struct solving *b) {
   struct copse_schedule *schedule = b->schedule;
   struct copse_bound before = schedule->bound;
@@ -426,8 +426,8 @@ static copse_status fill(struct solving *b) {
   else
     COPSE_DO(copse_tree_time(b->topology, schedule->trees, (size_t)schedule->n_trees,
                              &schedule->time_per_GB, b->err));
-  /* The phases of an allreduce may load different links: then together they are faster
-   * than one after the other, and only a bound for any allreduce is one. */
+  /* The phases of an allreduce may load different links. Then they are faster together than one
+   * after the other, and only a bound for any allreduce holds. */
   if (copse_q_cmp(schedule->time_per_GB, schedule->bound.time_per_GB) < 0)
     COPSE_DO(copse_narrowest_bound(b->topology, b->options, b->schedule, b->err));
   if (may_differ(b)) COPSE_DO(try_free_shares(b));

@@ -92,10 +92,10 @@ void copse_timed_messages(const struct copse_timed_instance *instance,
                           int64_t *cross);
 
 /*
- * Lists parts of the nodes, each named by its least node: those that links as fast as each
- * bandwidth join, and those that links of at most each delay do, `most` of either at most; where
- * there are more than one part, and fewer than before or with other relays in them. levels [*n] of
- * [n_nodes] are in its arena.
+ * Lists partitions of the nodes into parts, each part named by its least node: for each bandwidth,
+ * nodes joined by links at least as fast; for each delay, nodes joined by links of at most that
+ * delay; at most `most` partitions of either kind. A partition counts where it has several parts,
+ * and fewer than the one before or other relays in them. levels [*n] of [n_nodes] are in its arena.
  */
 copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, int ***levels,
                                int *n, struct copse_err *err) COPSE_CHECKED;

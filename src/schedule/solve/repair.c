@@ -34,7 +34,8 @@ struct variant {
  * which something else then leaves. */
 enum reach { NEAR, FAR, FULL };
 
-/* Trees as they are, those that lost many ways in pieces, or as they are and none too high. */
+/* WHOLE: trees as they are. IN_PIECES: trees that lost many ways are in pieces. STRICT: trees as
+ * they are, and none too high. */
 enum way { WHOLE, IN_PIECES, STRICT };
 
 /* A rank that another can hang on: its node in the image, its number and depth in the tree, and how

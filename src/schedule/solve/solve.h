@@ -71,7 +71,8 @@ copse_status copse_solve_alltoall(const struct copse_topology *topology,
                                   struct copse_solve_seconds *seconds,
                                   struct copse_err *err) COPSE_CHECKED;
 
-/* Takes a schedule, which borrows what it was made from, also where it fails. */
+/* Takes over a schedule, also where this fails. The schedule borrows from the one it was made from.
+ */
 typedef copse_status copse_take_thinned(void *context, struct copse_schedule *schedule, int peers,
                                         struct copse_err *err);
 /*

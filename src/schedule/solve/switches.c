@@ -484,7 +484,8 @@ static int way_image(const struct job *j, int n, const int *image,
   return -1;
 }
 
-/* Adds a way in which those of `copying` copy and those of `adding` add, as far as they can. */
+/* Adds a way in which the switches of `copying` copy and the switches of `adding` add, as far as
+ * they can. */
 static copse_status add_way(struct job *j, const bool *copying, const bool *adding) {
   const struct copse_topology *t = j->topology;
   const bool *wanted[2] = {copying, adding};

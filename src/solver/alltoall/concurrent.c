@@ -696,7 +696,7 @@ static void take_paths(struct collector *k, struct copse_q time) {
 
 static void release_collector(struct collector *k) { copse_arena_free(&k->arena); }
 
-/* Tries one denominator and keeps what it gives if that is the best so far. */
+/* Tries one denominator, and keeps its solution if that is the best so far. */
 static copse_status try_whole(struct search *s, int64_t whole, const int64_t *weights,
                               struct copse_concurrent *out) {
   int64_t before = out->whole;

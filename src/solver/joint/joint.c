@@ -541,9 +541,9 @@ static copse_status is_balanced(struct small *m, const struct copse_net_link *li
  * Cuts links to what the optimum can use. The simplex method computes in floating point, relative
  * to the largest capacity: a link of 1000 beside a rate of 0.2 costs it all digits. A tree crosses
  * a link once for each of its n - 1 edges at most, so trees of rate R in both phases load no link
- * by more than 2 (n - 1) R. Links are cut to twice that: the optimum stays as it is, and as it
- * leaves room on those links, every proof of it has no price for them (complementary slackness),
- * and holds for the whole network. Where relays would lose their balance, links stay as they are.
+ * by more than 2 (n - 1) R. Links are cut to twice that. The optimum stays the same, and leaves
+ * room on those links. So every proof of it has no price for them (complementary slackness), and
+ * holds for the whole network. Where relays would lose their balance, links stay as they are.
  */
 static copse_status bound_links(struct small *m) {
   const struct copse_joint_group *group = &m->groups[0];

@@ -97,8 +97,8 @@ double copse_mixture_weight(const struct copse_mixture *mixture, size_t column);
 
 /* ---- columns of 0 or 1 ---------------------------------------------------------------- */
 
-/* Linear programmes of which some columns are 0 or 1: GLPK's branch and cut. In floating point:
- * what it finds is to be counted again, and what it proves to be trusted for a little less. */
+/* Linear programmes of which some columns are 0 or 1: GLPK's branch and cut. In floating point: the
+ * caller recomputes solutions exactly, and takes bounds to be a little weaker than they are. */
 /* Minimise cost * (sum of the columns that are not binary, which are >= 0). */
 struct copse_integer;
 

@@ -137,8 +137,9 @@ int64_t copse_shortest_length(const struct copse_shortest *s, int node) {
  *                                                their neighbours, the leaf below stays
  */
 
-/* A relay and all that had become part of it. The link to its neighbour takes what its other links
- * bring in, the one back what they take away; -1: there is none. */
+/* A relay that was merged, with all relays that were part of it. The link `to` its neighbour
+ * carries all that its other links bring in, the link `back` all that they take away; -1: there is
+ * none. */
 struct copse_merge {
   int to, back;
   int n_in, n_out;
@@ -331,8 +332,8 @@ void copse_contraction_free(struct copse_contraction *contraction) {
 
 /* ---- back ---------------------------------------------------------------------------------- */
 
-/* Undoes the last merge first: what it puts on its links may be what an earlier one's links bring
- * in. */
+/* Undoes the last merge first: the links that it gives amounts may be the links of an earlier
+ * merge. */
 void copse_contraction_lift(const struct copse_contraction *contraction, const int64_t *from,
                             int64_t *to, int n_links) {
   for (int e = 0; e < n_links; e++)

@@ -176,10 +176,10 @@ struct copse_contraction {
  *
  * Whatever goes round in what is left, in balance at relays, goes round in the whole network as
  * copse_contraction_lift has it: no more on any link than its capacity, in balance at every relay
- * merged, and with every cut as large as the one left that it is nearest to. The other way round,
- * a solution of the whole is one of what is left. And a dual solution of what is left (cuts,
- * potentials of nodes) is one of the whole if all nodes that are one stand where it stands: the
- * links inside then count nothing.
+ * merged, and with every cut as large as the one left that it is nearest to. Conversely, a solution
+ * of the whole network is one of the contracted network. And a dual solution of the contracted
+ * network (cuts, potentials of nodes) is one of the whole network if all merged nodes get the value
+ * of the node that they are part of: links between them then count nothing.
  *
  * fixed, apart: [n_nodes] nodes that stay (but others may become part of them); nodes that nothing
  * becomes part of, and that stay. No two links left join the same nodes: a merge that would make

@@ -133,9 +133,9 @@ static void put_run(struct lane *l, int origin, int final, int64_t offset, int64
 
 /*
  * What rank i of a sends to b is a line: first for index i+1, i+2, ... of b, round to i itself
- * last. A rank with too much gives away the line's front (the surplus); the tail, which needs
- * no SCATTER, it keeps. A lane carries its own bytes first, so that it can start before any
- * BALANCE, then those it was given, and what stays on its index last.
+ * last. A rank with too much gives away the line's front (the surplus); the tail, which needs no
+ * SCATTER, it keeps. A lane carries its own bytes first, so that it can start before any BALANCE,
+ * then the bytes that other ranks gave it, and last the bytes that keep their index.
  */
 struct pair {
   const struct copse_online *o;

@@ -176,7 +176,7 @@ static copse_status assign(struct search *s, int *next, int64_t *cost, struct co
   return COPSE_OK;
 }
 
-/* Returns what it costs that i and j exchange what comes after them: two cycles become one. */
+/* Returns the cost of exchanging the successors of i and j, by which two cycles become one. */
 static int64_t exchange_cost(const struct search *s, const int *next, int i, int j) {
   return arc(s, i, next[j]) + arc(s, j, next[i]) - arc(s, i, next[i]) - arc(s, j, next[j]);
 }

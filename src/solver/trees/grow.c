@@ -196,8 +196,8 @@ static copse_status weigh(struct grower *g, int x, int e, struct search *search)
   return COPSE_OK;
 }
 
-/* Returns the first link that a tree tries: another than that of the one before, so that what is
- * left of hosts that have few trees is not of the same links everywhere. */
+/* Returns the first link that a tree tries. It differs from the link of the tree before, so that
+ * the capacity left in hosts with few trees is spread over all links. */
 static int first_turn(const struct grower *g, int degree) {
   return g->exits && degree > 0 ? g->forest->n_trees % degree : 0;
 }
@@ -249,8 +249,8 @@ static copse_status walk(struct grower *g, int x, struct search *search) {
 }
 
 /*
- * Extends the whole family from x. At level 0 by all ways that carry it, else by one; of those into
- * cuts whose exits count by one, into those with the most. *more: there may be more.
+ * Extends the whole family from x. At level 0 it takes all ways that carry the family, else one.
+ * Where exits of cuts count it takes a way into the cut with the most. *more: there may be more.
  */
 static copse_status extend_from(struct grower *g, int x, int *n_reached, bool *more) {
   struct search search = {.inside = stays_inside(g, n_reached), .exits = -1};
@@ -397,8 +397,9 @@ static void release(struct grower *g) {
 /* ---- trees of one root --------------------------------------------------------------------- */
 
 /*
- * Trees of one root, by the grower of trees/grow.c with every link for itself. Hosts, and what else
- * fast links join, are cuts that a tree enters once, those first of whose links out most is left:
+ * Trees of one root, by the grower of trees/grow.c with every link for itself. Hosts, and other
+ * nodes joined by fast links, are cuts that a tree enters once. It enters first the cut whose links
+ * out have the most capacity left:
  *
  *      root's host ---> h1 ---> h3        tree 1 goes on from h1, tree 2 from h2, and so on, so
  *               \-----> h2 ---> h4        that no host's links out are used up early

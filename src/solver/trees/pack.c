@@ -444,8 +444,8 @@ static copse_status raise_needs(struct packer *p, int64_t by) {
 
 /*
  * Learns before the first root also the cuts that would be broken by twice the trees. Where one
- * host has lost a NIC its own cut is tight and those of the others have room, which trees that
- * enter them by every NIC use up at once.
+ * host has lost a NIC its own cut is tight and the cuts of other hosts have room. Trees that enter
+ * those hosts by every NIC would use that room up at once.
  */
 static copse_status learn_wider(struct packer *p) {
   bool ignored;

@@ -302,8 +302,8 @@ static int height_of(const struct copse_forest *forest) {
   return height;
 }
 
-/* Takes trees that grow side by side in place of others if the highest of them is lower, by a
- * quarter where they may be many more than those. */
+/* Replaces the forest by trees that grow side by side if the highest of these is lower; by a
+ * quarter at least where their number is not limited. */
 static copse_status prefer_levels(const struct copse_tree_problem *problem, bool any_number,
                                   struct copse_forest *forest, struct copse_err *err) {
   COPSE_AT_END(copse_forest_free) struct copse_forest other = {.k = forest->k};
@@ -397,7 +397,8 @@ static copse_status split_and_pack(const struct copse_tree_problem *problem,
   return prefer_levels(problem, false, forest, err);
 }
 
-/* Makes trees of base roots: those that grow one after the other are few, but may become high. */
+/* Makes trees of base roots. Trees that grow one after the other are few, but may become high; then
+ * trees that grow side by side are tried. */
 static copse_status make_of_bases(const struct copse_tree_problem *problem,
                                   struct copse_forest *forest, bool *made, struct copse_err *err) {
   COPSE_DO(copse_make_orbit_trees(problem, forest, made, err));

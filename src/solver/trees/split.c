@@ -265,10 +265,10 @@ static int64_t part_for_offset(int64_t capacity, int64_t r, int64_t n_offsets) {
 }
 
 /*
- * Returns the same for a single root and less than one unit for each group: the number `turn` of
- * the relays of a kind sends it to other groups than the others do, by quadratic residues, sums of
- * which rarely coincide, so that few hops reach many groups. All alike, the 8 rails of 128 hosts
- * would make one chain of hosts for a broadcast, 127 hops long.
+ * Returns the same for a single root and less than one unit for each group: the relay number `turn`
+ * of a kind sends the unit to other groups than the other relays of its kind do. The groups are
+ * chosen by quadratic residues, whose sums rarely coincide, so that few hops reach many groups. All
+ * alike, the 8 rails of 128 hosts would make one chain of hosts for a broadcast, 127 hops long.
  */
 static int64_t part_by_turn(int64_t capacity, int64_t r, int64_t n_offsets, int64_t turn) {
   int64_t part = 0;

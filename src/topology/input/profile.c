@@ -16,10 +16,10 @@
 /* ==== what nvbandwidth prints ============================================================= */
 
 /*
- * nvbandwidth's text and JSON. The text has for each test a line of what is measured, which ends in
- * "(GB/s)" or "(ns)", one of column numbers, rows, an empty line, and "SUM NAME VALUE", which names
- * the matrix (a bidirectional test prints three). The form follows nvbandwidth's testcase.cpp,
- * output.cpp and json_output.cpp.
+ * nvbandwidth's text and JSON. The text has for each test: a line that says what is measured and
+ * ends in "(GB/s)" or "(ns)"; a line of column numbers; rows; an empty line; and "SUM NAME VALUE",
+ * which names the matrix (a bidirectional test prints three). The form follows nvbandwidth's
+ * testcase.cpp, output.cpp and json_output.cpp.
  */
 
 #define MAX_DEVICES 1024

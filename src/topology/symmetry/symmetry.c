@@ -512,8 +512,9 @@ struct finder {
 
 /* ---- candidates ---------------------------------------------------------------------------- */
 
-/* Chooses among several that look alike: a rank goes to where the turn takes it or next to that, so
- * that what comes out turns much; a relay to the first. */
+/* Chooses among several that look alike: a rank goes where the turn takes it, or to the next
+ * possible rank, so that the result moves many ranks by the same turn; a relay goes to the first
+ * node. */
 static int choose(const struct finder *f, int from, int turn) {
   const struct copse_partition *cells = &f->refinement->cells;
   const struct copse_node *nodes = f->topology->nodes;
@@ -537,7 +538,7 @@ static bool settle(struct finder *f, int node, int turn) {
          copse_refinement_pair(f->refinement, node, choose(f, node, turn));
 }
 
-/* Finds an image of all nodes that takes one to the other, if refinement finds one. */
+/* Finds an image of all nodes that takes node `from` to node `to`, if refinement leads to one. */
 static bool match(struct finder *f, int from, int to, int *image) {
   const struct copse_topology *t = f->topology;
   int turn = t->nodes[to].rank - t->nodes[from].rank; /* 0 of relays */

@@ -250,7 +250,7 @@ END_TEST
 START_TEST(a_search_looks_for_no_symmetries_where_told) {
   double tried[2];
   for (int without = 0; without < 2; without++) {
-    ck_assert_int_eq(run("@ solve --synthetic torus:2x3@50 -c allgather --objective 64K --json %s",
+    ck_assert_int_eq(run("@ solve --synthetic hypercube:2@50 -c allgather --objective 64K --json %s",
                          without ? "--no-symmetry" : ""),
                      0);
     cJSON *json = parsed();

@@ -296,6 +296,17 @@ START_TEST(verbose_tells_what_was_tried) {
 }
 END_TEST
 
+/* Three ranks at a switch: two links each, of which each tree takes one. */
+START_TEST(stages_are_the_graphs_on_the_way_to_trees) {
+  ck_assert_int_eq(run("@ solve --synthetic switch:3@50 -c allgather --stages"), 0);
+  const char *network = strstr(result.out, "network, 1 tree per root:\n");
+  const char *split = strstr(result.out, "split graph, 1 tree per root:\n");
+  ck_assert_msg(network != NULL && split > network, "%s", result.out);
+  ck_assert_ptr_nonnull(strstr(network, "  gpu0 -> switch 2\n"));
+  ck_assert_ptr_nonnull(strstr(split, "  gpu0 -> gpu2 1, gpu1 1\n"));
+}
+END_TEST
+
 START_TEST(long_options_may_be_abbreviated_and_stand_anywhere) {
   ck_assert_int_eq(run("@ topo --synth ring:4@50 --js"), 0);
   ck_assert_int_eq(run("@ place --generate --exp 4 --ranks=2 --steps 1 --tok 4"), 2);
@@ -367,6 +378,7 @@ int main(void) {
   tcase_add_test(tc, zsh_takes_its_completion);
   tcase_add_loop_test(tc, progress_is_shown_on_a_terminal_and_cleared, 0, 2);
   tcase_add_test(tc, verbose_tells_what_was_tried);
+  tcase_add_test(tc, stages_are_the_graphs_on_the_way_to_trees);
   tcase_add_test(tc, a_second_value_is_refused_and_the_same_one_is_not);
   tcase_add_test(tc, values_are_refused_by_range_and_word);
   suite_add_tcase(suite, tc);

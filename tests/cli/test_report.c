@@ -332,6 +332,27 @@ START_TEST(many_topologies_have_an_index) {
 }
 END_TEST
 
+/* Of two GPUs of 200/53 GB/s the bound is 400/53 GB/s, and the chart ends at 8 GB/s: in eight
+ * steps of 1, which are as many as fit. */
+START_TEST(a_chart_has_up_to_eight_steps) {
+  copse_test_write(
+      "two.json",
+      "{\"format\": \"copse-topology/1\", \"name\": \"two\", \"nodes\": [{\"id\": \"a\", "
+      "\"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"}], \"links\": [{\"src\": \"a\", "
+      "\"dst\": \"b\", \"bandwidth\": \"200/53\"}]}");
+  ck_assert_int_eq(run("@ report %%/two.json -c allgather -o %%/two.html"), 0);
+  char *page = copse_test_read("two.html");
+  int n = 0;
+  for (const char *at = strstr(page, "y=\"13\">algbw (GB/s)"); at && at > page; at--)
+    if (strncmp(at, "<svg", 4) == 0)
+      break;
+    else
+      n += strncmp(at, "class=\"grid\"", 12) == 0;
+  ck_assert_int_eq(n, 9);
+  free(page);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("cli/report");
   TCase *tests = tcase_create("report");
@@ -345,6 +366,7 @@ int main(void) {
   tcase_add_test(tests, pages_of_an_earlier_run_go);
   tcase_add_test(tests, many_topologies_have_an_index);
   tcase_add_test(tests, one_topology_goes_into_a_folder_too);
+  tcase_add_test(tests, a_chart_has_up_to_eight_steps);
   tcase_add_test(tests, bad_usage_is_one_line);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

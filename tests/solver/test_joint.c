@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "schedule/solve/instance.h"
+#include "solver/joint/internal.h"
+#include "solver/policy.h"
 #include "support/oracle_groups.h"
 #include "support/random_topology.h"
 #include "support/support.h"
@@ -522,6 +524,28 @@ START_TEST(too_many_columns_are_not_tried) {
 }
 END_TEST
 
+/* Multipliers over the largest, which is 7/2, rounded down to multiples of 2^-bits. */
+START_TEST(multipliers_are_rounded_down_to_bits) {
+  static const long numbers[][2] = {{1, 3}, {-7, 2}, {0, 1}, {-1, 5}, {22, 7}};
+  mpq_t multipliers[5], none[1];
+  for (int i = 0; i < 5; i++) {
+    mpq_init(multipliers[i]);
+    mpq_set_si(multipliers[i], numbers[i][0], (unsigned long)numbers[i][1]);
+  }
+  copse_joint_round_multipliers(multipliers, 5);
+  for (int i = 0; i < 5; i++) { /* number / (7/2) * 2^bits */
+    int64_t over = numbers[i][0] * 2 * ((int64_t)1 << COPSE_JOINT_MULTIPLIER_BITS);
+    int64_t under = 7 * numbers[i][1], whole = over / under - (over < 0 && over % under != 0);
+    ck_assert_int_eq(mpq_cmp_si(multipliers[i], whole, 1), 0);
+    mpq_clear(multipliers[i]);
+  }
+  mpq_init(none[0]);
+  copse_joint_round_multipliers(none, 1);
+  ck_assert_int_eq(mpq_sgn(none[0]), 0);
+  mpq_clear(none[0]);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("joint");
   TCase *tc = tcase_create("joint");
@@ -537,6 +561,7 @@ int main(void) {
   tcase_add_test(tc, a_symmetry_that_is_none_is_refused);
   tcase_add_loop_test(tc, what_64_bits_cannot_hold_is_rounded_and_still_proved, 0, 4);
   tcase_add_test(tc, too_many_columns_are_not_tried);
+  tcase_add_test(tc, multipliers_are_rounded_down_to_bits);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

@@ -64,7 +64,7 @@ static copse_status no_memory(const char *label, struct copse_err *err) {
   return copse_fail(err, COPSE_NOMEM, "%s: out of memory for gzip", label);
 }
 
-/* Unpacks one or more members, one after the other, as gzip has it; nothing may be behind them. */
+/* Unpacks gzip's members, one or more in a row. Nothing may follow them. */
 static copse_status unpack(const char *label, const char *packed, size_t size, char **data,
                            size_t *unpacked, struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *buffer = NULL;

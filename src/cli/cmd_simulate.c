@@ -86,7 +86,8 @@ static copse_status check_paths(const struct job *job) {
   return COPSE_OK;
 }
 
-/* Notes that a schedule is asked what it does on another fabric, a degraded one, say. */
+/* Notes that the schedule was made for another fabric than the one it is simulated on, such as the
+ * same one degraded. */
 static copse_status note_other_topology(struct job *job, const char *made_for, const char *name) {
   char sha256[COPSE_SHA256_HEX];
   COPSE_DO(copse_topology_sha256(job->work->topology, sha256, job->err));

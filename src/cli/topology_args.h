@@ -111,9 +111,10 @@ void copse_cli_topology_words(const struct copse_cli_topology *args, struct cops
 const char *copse_cli_topology_label(const struct copse_cli_topology *args);
 
 /*
- * Reads it, breaks what is down, then chooses the ranks, whose numbers are those before anything
- * broke; with faults also *healthy, the topology before they are applied (same choice of ranks),
- * else NULL. Notes go to copse_cli_notes. The caller releases both, whatever the outcome.
+ * Loads the topology: reads it, applies the faults, then chooses the ranks, which are named by
+ * their numbers before the faults. With faults *healthy is the topology without them (same choice
+ * of ranks), else NULL. Notes go to copse_cli_notes. The caller releases both, whatever the
+ * outcome.
  */
 copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
                                      struct copse_topology **out, struct copse_topology **healthy,

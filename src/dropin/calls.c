@@ -483,8 +483,8 @@ static copse_status prepare_window(struct registered *it) {
   }
 }
 
-/* Takes first what it needs to know the window: a rank that didn't know of it would serve a call
- * that the others pass. */
+/* Allocates the window's record before it registers the window: a rank without the record would
+ * serve a call that the others pass. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t nccl, void *buffer, size_t bytes,
                                     ncclWindow_t *window, int flags) {
   const bool symmetric = (flags & COPSE_NCCL_WINDOW_SYMMETRIC) != 0 && !is_inside();

@@ -202,8 +202,8 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
   return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Whether a file is for so many ranks. One that is no plan counts too, so that loading says what is
- * wrong with it. */
+/* Whether a file is for so many ranks. True also for a file that is no plan, so that it is loaded
+ * and the error says what is wrong with it. */
 static bool is_for(const char *bytes, size_t size, int n_ranks) {
   struct copse_plan_header header;
   if (size < sizeof header || memcmp(bytes, "COPSEPLN", 8) != 0) return true;
@@ -596,8 +596,8 @@ static void remake(struct newcomer *it) {
     (void)copse_nccl_real_CommDestroy(anew);
 }
 
-/* Makes anew those that the graph file fits, one after the other in an order that all ranks
- * have. */
+/* Makes those communicators again that the graph file fits, one at a time, in an order that is the
+ * same at all ranks. */
 static void remake_all(struct newcomer *fresh, size_t n) {
   COPSE_SORT(fresh, n, by_number);
   for (size_t i = 0; i < n; i++) {

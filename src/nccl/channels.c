@@ -70,7 +70,7 @@ static bool covers(const struct role *a, const struct role *b) {
   return a->up >= b->up && a->child[0] >= b->child[0] && a->child[1] >= b->child[1];
 }
 
-/* Finds the roles that hosts have, without those that have no link which another has not. */
+/* Finds the roles that hosts have. A role whose links are all another role's too is left out. */
 static copse_status find_roles(struct maker *m, struct copse_err *err) {
   int H = m->out->n_hosts;
   COPSE_DO(COPSE_ARRAY(&m->scratch, (size_t)H, m->roles, err));

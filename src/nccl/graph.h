@@ -118,9 +118,9 @@ static inline const struct copse_nccl_graph_search *copse_nccl_graph(
 void copse_nccl_graphs_free(struct copse_nccl_graphs *graphs);
 
 /*
- * Reads graph XML. Follows NCCL's own reader, which is no XML parser: what it refuses is refused
- * with file and line, what it misreads (an unknown path type, a decimal "10" that it takes for
- * sixteen, more than 32 channels, a tree that lacks a GPU) is a remark to `notes` (may be NULL).
+ * Reads graph XML. Follows NCCL's own reader, which is no XML parser: what NCCL refuses is refused
+ * with file and line, and what NCCL misreads is a remark to `notes` (may be NULL): an unknown path
+ * type, a decimal "10" that it takes for sixteen, more than 32 channels, a tree that lacks a GPU.
  * *out is zero-initialised by the function; the caller frees it with copse_nccl_graphs_free,
  * whatever the outcome. COPSE_BAD_INPUT, COPSE_OVERFLOW (a speed beyond 64 bits), COPSE_NOMEM.
  */

@@ -409,8 +409,8 @@ static copse_status take(struct fast *f, struct queue *q, int64_t units) {
   return COPSE_OK;
 }
 
-/* Balances: ranks that have more than their part of what goes from host to host give it to those
- * that have less; in order, so at most 2 * places moves. */
+/* Balances the bytes from one host to another over the host's ranks: a rank with more than its part
+ * gives to ranks with less. In order, so at most 2 * places moves. */
 static copse_status balance(struct fast *f, int from, int to, struct queue *queues) {
   int64_t part = f->matrix[(size_t)from * (size_t)f->n_hosts + (size_t)to];
   int giver = 0;

@@ -78,12 +78,12 @@ struct copse_birkhoff {
 };
 
 /*
- * Decomposes the n x n matrix (entries >= 0): what is sent adds up to the matrix, and the
- * amounts to its largest row or column sum, so that no order of one-to-one steps is shorter.
- * Where sums are smaller the row pauses. Large steps come first, so that there are few: at
+ * Decomposes the n x n matrix (entries >= 0): the bytes that the steps send add up to the matrix.
+ * The steps' amounts add up to its largest row or column sum, so no order of one-to-one steps is
+ * shorter. Where sums are smaller the row pauses. Large steps come first, so that there are few: at
  * most n^2 - 2 n + 2. A matrix of equal entries off its diagonal gives n - 1 rotations.
- * COPSE_INVALID for a negative entry, COPSE_OVERFLOW, COPSE_NOMEM. O(n^3) per step.
- * Source: G. Birkhoff, Tres observaciones sobre el algebra lineal (1946).
+ * COPSE_INVALID for a negative entry, COPSE_OVERFLOW, COPSE_NOMEM. O(n^3) per step. Source: G.
+ * Birkhoff, Tres observaciones sobre el algebra lineal (1946).
  */
 copse_status copse_birkhoff_decompose(const int64_t *matrix, int n, struct copse_birkhoff *out,
                                       struct copse_err *err) COPSE_CHECKED;

@@ -75,22 +75,23 @@ copse_status copse_candidates_add(struct copse_candidates *candidates,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Adds those of the topology with nothing broken, whose ranks are the same. One that crosses what
- * is down is laid on the fabric's own routes, or else its trees are mended (schedule/adapt.h). As
- * "healthy: k=4", in chunks: they may be better than what is found for the broken one, which is
- * less symmetric. With `keep` lowered as they are, both ways, "x", "x, rerouted", "x, mended", and
- * kept. What can't be one of this topology is left out, and marked in `healthy`.
+ * Adds the candidates of the topology with nothing broken, whose ranks are the same. A candidate
+ * that crosses a part that is down is laid on the fabric's own routes, or else its trees are mended
+ * (schedule/adapt.h). Named "healthy: k=4", in chunks: they may be better than candidates found for
+ * the broken topology, which is less symmetric. With `keep` they are lowered as they are, both
+ * ways, "x", "x, rerouted", "x, mended", and kept. A candidate that can't be adopted is left out,
+ * and marked in `healthy`.
  */
 copse_status copse_candidates_adopt(struct copse_candidates *candidates,
                                     struct copse_candidates *healthy, bool keep,
                                     struct copse_err *err) COPSE_CHECKED;
 
-/* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, from
- * those that are there, as "64K: k=4"; for at most so many bytes with what a hop of packets costs.
- * With `healthy`, of which some are there, in half the work.
- * `healthy` (NULL: none) are those with nothing broken: there is no search for a size at which
- * one that is there takes MODEL_ERROR more at most than the fastest of them, or than the bound.
- * Nothing where the first is predicted coarsely: one schedule takes more than all of a search. */
+/* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, starting
+ * from the candidates so far, as "64K: k=4". Sizes up to most_packets are searched with the cost of
+ * a hop of packets. `healthy` (NULL: none) are the candidates of the topology with nothing broken;
+ * with them a search takes half the work, and there is none for a size at which a candidate so far
+ * takes at most MODEL_ERROR more than the fastest of `healthy`, or than the bound. Adds nothing
+ * where the first candidate is predicted coarsely: one schedule takes more than all of a search. */
 copse_status copse_candidates_search(struct copse_candidates *candidates,
                                      const struct copse_candidates *healthy,
                                      const struct copse_solve_options *options,
@@ -112,9 +113,9 @@ void copse_candidates_free(struct copse_candidates *candidates);
 
 /* Predicts the time of every candidate for messages of so many bytes, by several threads: us
  * [n_sizes]. In an eighth of the work where chunks need not be larger than a plan's for it.
- * Infinite beyond a candidate's sizes, and for one so slow that it is neither the fastest nor
- * taken nor close to what is (copse_candidates_best, _lasting): that is known before its
- * simulation ends. */
+ * Infinite beyond a candidate's sizes, and for a candidate that is too slow to be the fastest, to
+ * be taken, or to be close to the one taken (copse_candidates_best, _lasting): that is known before
+ * its simulation ends. */
 copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,
                                    int n_sizes, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) COPSE_CHECKED;
@@ -125,10 +126,10 @@ copse_status copse_candidates_time_of(const struct copse_candidates *candidates,
                                       struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Returns the one of times [n] to take: of those within MODEL_ERROR (policy.h) of the fastest the
- * fastest one with fewest hops, of those within SAME_TIME of each other the list's first. Times of
- * kept ones count as shorter by KEPT_WORTH here and in copse_candidates_lasting, not in what a
- * range says of losses.
+ * Returns the one of times [n] to take: among candidates within MODEL_ERROR (policy.h) of the
+ * fastest, those with fewest hops; of these the fastest; of candidates within SAME_TIME of each
+ * other the list's first. Times of kept candidates count as shorter by KEPT_WORTH here and in
+ * copse_candidates_lasting, but not in a range's losses.
  */
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us);
 

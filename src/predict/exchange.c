@@ -305,7 +305,8 @@ static bool choose_parent(struct copse_exchange_search *s, int transfer, struct 
   return *hop >= 0;
 }
 
-/* Chooses a transfer to move: some late one, one above it, or what one of these waited for. */
+/* Chooses a transfer to move: one of the late ones, a transfer above it in its tree, or the
+ * transfer that one of these waited for. */
 static int choose_transfer(struct copse_exchange_search *s) {
   int t = s->now.late[draw(s, (uint32_t)s->now.n_late)];
   for (int steps = (int)draw(s, 8); steps > 0; steps--) {

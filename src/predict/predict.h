@@ -158,9 +158,9 @@ struct copse_bounds_question {
 };
 
 /*
- * Returns, where latencies keep links busy (alpha_occupies), of 1 to MOST_WHOLE_PIECES pieces of a
- * share, all of one length, the number that comes `turn`-th when those come first with which every
- * rank can take in soonest all that isn't its own. root: of a rooted collective, else -1.
+ * Returns, where latencies keep links busy (alpha_occupies), the number of equal pieces of a share
+ * to try `turn`-th, of 1 to MOST_WHOLE_PIECES. The first to try is the number with which every rank
+ * can receive soonest all that isn't its own. root: of a rooted collective, else -1.
  */
 int copse_pieces_at_turn(const struct copse_topology *topology, int root, double bytes,
                          double alpha_us, int turn);

@@ -189,8 +189,8 @@ static copse_status turn_stage(const struct copse_topology *t, const struct cops
 
 /* ---- which digits -------------------------------------------------------------------------- */
 
-/* Digits of the numbers below a divisor of the number of ranks, what their stages take, and what is
- * left of M for those that follow. */
+/* The digits that write the numbers below a divisor of the number of ranks; the time of their
+ * stages; and the part of M that is left for the stages that follow. */
 struct label {
   struct copse_doubling digits;
   double us, load, share;
@@ -206,7 +206,7 @@ static bool beats(const struct label *a, const struct label *b) {
          a->share <= b->share;
 }
 
-/* Takes one in that no other beats, in place of those that it beats, while there is room. */
+/* Adds a label that no other beats, and drops the labels that it beats, while there is room. */
 static void add_label(struct labels *to, const struct label *it) {
   int n = 0;
   for (int i = 0; i < to->n; i++)

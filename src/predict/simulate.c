@@ -348,8 +348,8 @@ static void count(const struct sim *s, const struct flight *p, int more) {
   if (it) *it += more;
 }
 
-/* Returns when a chunk has left, of those that went over the slot that the given one goes over;
- * NULL where slots don't matter. Of one link the first is the last, and free_us says the same. */
+/* Returns where the time is kept at which the last chunk left that used the given chunk's slot;
+ * NULL where slots don't matter. Where a transfer has one link, free_us says the same. */
 static inline double *slot_of(const struct sim *s, const struct flight *p, int place, int chunk) {
   if (!s->left_us || p->n_links < 2) return NULL;
   return &s->left_us[(size_t)place * (size_t)s->fifo + (size_t)(chunk % s->fifo)];

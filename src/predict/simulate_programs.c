@@ -367,7 +367,8 @@ static bool can_start(const struct msccl *w, const struct copse_mx_tb *tb,
   return in->first < in->n;
 }
 
-/* Places one step: it joins what it waits for, and what it sends goes on from there. */
+/* Places one step: joins the transfers that the step waits for, and lets its own transfer stream
+ * from them. */
 static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run_op *op) {
   const struct copse_mx_tb *tb = &w->file.tbs[t];
   const struct copse_mx_type *type = &copse_mx_types[op->step->op];

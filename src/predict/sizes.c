@@ -124,8 +124,8 @@ static copse_status time_in_chunks(struct search *s, const struct copse_predicti
   return COPSE_OK;
 }
 
-/* Tries few slots: trees that run ahead of others fill the queues of links that those have to
- * cross. Where that gains something, in more chunks too. */
+/* Tries few slots: with many slots trees that run ahead fill the queues of links that other trees
+ * have to cross. Where few slots gain something they are tried in more chunks too. */
 static copse_status try_few_slots(struct search *s, const struct copse_prediction *prediction,
                                   struct variant *v, int most, double end) {
   double us = v->us;
@@ -344,8 +344,8 @@ static copse_status cut_flow(struct search *s, struct copse_arena *arena, int co
   return COPSE_OK;
 }
 
-/* Considers flows in another order: from one distance to the next, so that not all send to one, or
- * those first that have farther to go; and in several parts. */
+/* Considers flows in another order, and in several parts: from one distance to the next, so that
+ * not all ranks send to the same one, or flows with farther to go first. */
 static copse_status consider_flows(struct search *s, struct variant *v, bool far, int copies) {
   struct copse_schedule *of = v->of;
   struct copse_schedule_flow *flows;

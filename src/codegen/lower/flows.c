@@ -231,7 +231,8 @@ static void add_role(struct lowering *l, const struct copse_role *role) {
   if (hop > 0) copse_build_signal(l->b, COPSE_WHEN_BEFORE_FIFO, back - 1);
 }
 
-/* Adds the n roles of one worker: first it signals that it has entered to those that put to it. */
+/* Adds the n roles of one worker. The worker first signals that it has entered, to every rank that
+ * puts to it. */
 static void add_worker(struct lowering *l, int rank, const struct copse_role *roles, size_t n) {
   uint32_t first_op = l->b->header.n_ops;
   bool low_latency = l->b->options.low_latency;

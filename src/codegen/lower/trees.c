@@ -305,8 +305,8 @@ static size_t most_roles(const struct lowering *l) {
   return most;
 }
 
-/* Whether it is the role that a rank's channel leads to, of those that its puts are dealt to: the
- * first, or the one with a root's own copy. */
+/* Whether a rank's channel leads to this role. A rank deals its puts to several roles; the channel
+ * leads to the first of them, or to the one with a root's own copy. */
 static bool is_keeper(const struct lowering *l, const struct copse_role *role, int rank) {
   const struct part *part = &l->parts[role->phase][role->unit];
   if (role->phase == REDUCE || ways_of(part, rank) == 1) return true;

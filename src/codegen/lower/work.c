@@ -380,11 +380,12 @@ copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instan
   return COPSE_OK;
 }
 
-/* Whether messages keep the workers of a root longer than links at least, which puts in so many
- * trees: of more trees, which have workers of their own, the order counts, and so in a schedule for
- * one size alone, but for packets. With eight trees dealt allgathers of 256 KiB and 1 MiB on
- * torus-a100-x4 took 2 to 3 % longer. A rank that passes on deals where its messages, one after the
- * other, take a part of that time: what waits for the last of them is behind by it. */
+/* Whether a rank deals its puts for a unit to several workers. In a schedule for one size it does
+ * where its messages, one after the other, take longer than the links. A root's links are busy with
+ * n_units trees: with many trees, which have workers of their own, the order counts. With eight
+ * trees dealt allgathers of 256 KiB and 1 MiB on torus-a100-x4 took 2 to 3 % longer. A rank that
+ * passes on deals where its messages take a part of that time: ranks that wait for the last of them
+ * are late by it. */
 static bool is_dealt(const struct copse_schedule *s, const struct copse_unit *unit, int rank,
                      int n_units) {
   double message_us = fmin(copse_q_to_double(s->objective.alpha_us), COPSE_MESSAGE_US);

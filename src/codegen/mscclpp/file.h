@@ -94,8 +94,8 @@ struct copse_pj_ints {
 copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list, int v,
                                struct copse_err *err) COPSE_CHECKED;
 
-/* Parses a plan. COPSE_BAD_INPUT for what is no such plan, COPSE_REFUTED for what the executor
- * can't run or that names what isn't there, COPSE_UNSUPPORTED for collectives without a known
- * result. The plan ends with its arena, also after a failure. */
+/* Parses a plan. COPSE_BAD_INPUT for a file that is no such plan, COPSE_REFUTED for a plan that the
+ * executor can't run or that names parts that it lacks, COPSE_UNSUPPORTED for collectives without a
+ * known result. The plan ends with its arena, also after a failure. */
 copse_status copse_pj_parse(const char *label, const char *data, size_t size,
                             struct copse_pj_file *out, struct copse_err *err) COPSE_CHECKED;

@@ -34,8 +34,8 @@ int copse_nccl_topo_sm(const struct copse_topology *topology);
 
 /*
  * Writes NCCL's or RCCL's topology XML as it stands, in NCCL's syntax (no comments, tabs, other
- * encodings) and with what it misreads mended, each with a remark: link speeds that are Gen3 to
- * it, "aarch64", a bus id in capitals, elements that keep what is not there ("keep").
+ * encodings) and mends what NCCL misreads, each with a remark: link speeds that it takes for Gen3,
+ * "aarch64", a bus id in capitals, elements marked "keep" that keep devices which are not there.
  * COPSE_BAD_INPUT for XML that is none, COPSE_UNSUPPORTED for several hosts, or beyond NCCL's
  * limits. The caller frees *text.
  */

@@ -16,8 +16,8 @@
 copse_status copse_file_read(const char *path, char **data, size_t *size,
                              struct copse_err *err) COPSE_CHECKED;
 
-/* Writes what is printed to `path`, whole or not at all but for standard output, packed by gzip
- * where the name ends with ".gz"; behind a link, to where it leads. It passes through little
+/* Prints `thing` to the file `path`, packed by gzip where the name ends with ".gz". The file is
+ * written whole or not at all, but for standard output. A symbolic link is followed. Takes little
  * memory. Equal things make equal files. COPSE_IO, also for a loop of links; COPSE_NOMEM where the
  * disk is full. */
 copse_status copse_file_print(const char *path, copse_text_printer *print, const void *thing,

@@ -466,8 +466,8 @@ static copse_status list_plans(struct job *job, struct entry **out, int *n) {
   return COPSE_OK;
 }
 
-/* Returns those of -b, -f, -e that the plan is for; between two of them that which it begins
- * with. */
+/* Lists the sizes of -b, -f and -e that the plan is for; where it lies between two of them, its
+ * smallest size. Returns how many. */
 static int sizes_of_plan(const struct options *o, const struct copse_plan_header *h,
                          uint64_t sizes[64]) {
   int all = list_sizes(o, sizes), n = 0;

@@ -464,7 +464,7 @@ static void remove_made(const struct copse_cli_set *set) {
   rmdir(set->making);
 }
 
-/* Signals that end the program wait while a set is changed; between, they remove it first. */
+/* The set that signals remove before they end the program. They wait while it is changed. */
 static const struct copse_cli_set *unfinished;
 
 static void remove_and_end(int signal) { /* whose default is restored */

@@ -82,8 +82,8 @@ void copse_nccl_window_remove(struct copse_nccl_comm *comm, ncclWindow_t window)
 /* Whether the bytes lie in one of them. */
 bool copse_nccl_window_holds(struct copse_nccl_comm *comm, const void *start, uint64_t bytes);
 
-/* Takes it out of the registry; the caller now holds the registry's use and releases it. NULL
- * where it isn't there. At INFO its calls are added up in the log. */
+/* Takes the communicator out of the registry; the caller now holds the registry's use and releases
+ * it. NULL where it isn't registered. At INFO the log gets the sums of its calls. */
 struct copse_nccl_comm *copse_nccl_forget(ncclComm_t nccl);
 enum copse_nccl_reason {
   COPSE_NCCL_SERVE = -1, /* by copse */

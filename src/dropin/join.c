@@ -572,7 +572,7 @@ static int by_number(const void *a, const void *b) {
   return (x->all[0].number > y->all[0].number) - (x->all[0].number < y->all[0].number);
 }
 
-/* Makes it again with the graph file, at all ranks or at none. Collective. */
+/* Makes a communicator again with the graph file, at all ranks or at none. Collective. */
 static void remake(struct newcomer *it) {
   struct copse_err err = COPSE_ERR_INIT;
   ncclComm_t old = it->comm->nccl, anew = NULL;

@@ -282,8 +282,8 @@ static struct copse_q least_bound(const struct finder *f, bool chains) {
   return least;
 }
 
-/* Tries what copies of better packings give for n channels, and searches of kinds not at their
- * bounds, in groups that are not as fast as all can be. */
+/* Tries better packings for n channels: copies of packings for fewer, and searches for the kinds
+ * that are not at their bounds. Groups that are as fast as the bound of all are left alone. */
 static copse_status improve(struct finder *f, bool chains, int n, bool thorough,
                             struct copse_q bound, struct copse_err *err) {
   for (int i = 0; i < f->out->n_groups; i++) {

@@ -30,7 +30,7 @@ static uint64_t read_bus(const char *text) {
   return function ? bus : bus << 4;
 }
 
-/* Returns the one that a node's id ends with, "gpu@0000:1b:00.0"; 0: none. */
+/* Returns the bus id with which a GPU's id ends, "gpu@0000:1b:00.0"; 0: none. */
 static uint64_t bus_of(const struct copse_nccl_machine *m, int rank) {
   const char *id = m->topology->nodes[m->topology->rank_nodes[rank]].id, *at = strchr(id, '@');
   return read_bus(at ? at + 1 : "");

@@ -125,8 +125,8 @@ copse_status copse_nccl_judge(struct copse_nccl_judge *judge, enum copse_nccl_gr
                               struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Judges what NCCL runs long messages with: ring or tree, whichever its own model (model.h) has
- * faster by the speeds that the graphs state; where those are not known, the ring. The root is
+ * Judges the algorithm with which NCCL runs long messages: ring or tree, whichever is faster in its
+ * own model (model.h) by the speeds that the graphs state; without speeds the ring. The root is
  * rank 0. Errors as above; COPSE_INVALID for an alltoall.
  */
 copse_status copse_nccl_judge_choice(struct copse_nccl_judge *judge, copse_collective collective,

@@ -67,8 +67,8 @@ copse_status copse_candidates_propose(struct copse_candidates *candidates,
                                       const struct copse_solve_options *options,
                                       struct copse_solve_seconds *seconds,
                                       struct copse_err *err) COPSE_CHECKED;
-/* Adds one, lowered so; the schedule, expanded, is taken over also after a failure.
- * COPSE_UNSUPPORTED where the list is full. */
+/* Adds a candidate: a schedule, expanded, and how it is lowered. The schedule is taken over also
+ * after a failure. COPSE_UNSUPPORTED where the list is full. */
 copse_status copse_candidates_add(struct copse_candidates *candidates,
                                   struct copse_schedule *schedule, const char *name,
                                   const struct copse_lower_options *lower,
@@ -97,9 +97,9 @@ copse_status copse_candidates_search(struct copse_candidates *candidates,
                                      const struct copse_solve_options *options,
                                      uint64_t most_packets, struct copse_err *err) COPSE_CHECKED;
 
-/* Adds those that are there in chunks as packets, for messages of at most so many bytes, and an
- * allreduce in one hop; what can't be packets is left out, and all where the first is predicted
- * coarsely: only plans tell packets from chunks. */
+/* Adds the candidates in chunks also in packets, for messages of at most so many bytes, and an
+ * allreduce in one hop. Leaves out schedules that can't be packets. Adds nothing where the first
+ * candidate is predicted coarsely: only plans tell packets from chunks. */
 copse_status copse_candidates_packets(struct copse_candidates *candidates, uint64_t most_bytes,
                                       struct copse_err *err) COPSE_CHECKED;
 
@@ -133,9 +133,9 @@ copse_status copse_candidates_time_of(const struct copse_candidates *candidates,
  */
 int copse_candidates_best(const struct copse_candidates *candidates, const double *us);
 
-/* Returns the one that is within CLOSE_TIME of the best (as above), within MODEL_ERROR of the
- * fastest, with no more hops than the best, for the most sizes from the first on, of equals the
- * list's first; *n_close: for how many, at least 1. */
+/* Returns the candidate that is within CLOSE_TIME of the best (as above), within MODEL_ERROR of the
+ * fastest, with no more hops than the best, for the most sizes from the first on; of equals the
+ * list's first. *n_close: for how many sizes, at least 1. */
 int copse_candidates_lasting(const struct copse_candidates *candidates,
                              double (*us)[COPSE_MAX_CANDIDATES], int n_sizes, int *n_close);
 

@@ -629,7 +629,7 @@ static void take_run(struct copse_exchange_search *s) {
   s->now = s->next, s->next = before;
 }
 
-/* Counts what is late, where lateness has come to count from another moment on. */
+/* Counts the late transfers anew after the moment has changed from which on they are late. */
 static void count_late(struct copse_exchange_search *s) {
   s->now.f = 0;
   s->now.n_late = 0;

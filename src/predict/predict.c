@@ -102,8 +102,8 @@ bool copse_prediction_is_coarse(const struct copse_prediction *it) {
   return it->instead[0] != '\0' && it->dag.n_transfers > MOST_LOWERED;
 }
 
-/* Predicts it as its plan. COPSE_UNSUPPORTED and COPSE_OVERFLOW where that can't be, which is said
- * in `why`. */
+/* Predicts a schedule as its plan. COPSE_UNSUPPORTED and COPSE_OVERFLOW where there is no such
+ * plan; `why` has the reason. */
 static copse_status as_plan(const struct copse_topology *topology,
                             const struct copse_schedule *schedule,
                             const struct copse_predict_options *o, struct copse_prediction *out,

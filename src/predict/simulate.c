@@ -541,7 +541,7 @@ static copse_status serve_here(struct sim *s, const struct event *e) {
   return push(s, then, e->place, e->chunk, 2);
 }
 
-/* Whether it takes longer than what is of interest. */
+/* Whether the simulation has passed the time limit. */
 static inline bool is_over(const struct sim *s) {
   return s->too_late || s->result->us > s->most_us;
 }

@@ -227,7 +227,7 @@ static copse_status add_edge(struct maker *m, const struct copse_schedule_tree *
   return copse_sim_dag_add(m->dag, &transfer, id, m->err);
 }
 
-/* Lists what has brought the children's sums to `rank`. */
+/* Lists the transfers that bring the children's sums to `rank`. */
 static int list_children(struct maker *m, int rank) {
   int n = 0;
   for (int sender = m->children[rank]; sender >= 0; sender = m->sibling[sender])
@@ -397,7 +397,7 @@ static copse_status demand_of(const char *label, const struct copse_plan *plan, 
   return COPSE_OK;
 }
 
-/* Computes what a piece is of M. */
+/* Computes the part of M that a piece is. */
 static copse_status share_of(const struct copse_plan *plan, uint32_t p, const int64_t *demand,
                              int64_t most, struct copse_q *out, struct copse_err *err) {
   const struct copse_plan_piece *piece = &plan->pieces[p];

@@ -191,7 +191,8 @@ static struct copse_sim_transfer plan_transfer(const struct native *w, uint32_t 
       .worker = (int)(worker - w->plan->ranks[list->rank].first_worker)};
 }
 
-/* Joins what the own rank keeps, which is there when all sources are: one node for all of them. */
+/* Joins the sources of data that the rank itself keeps into one node: the data are there when all
+ * sources are. */
 static copse_status join_needs(struct native *w, uint32_t op,
                                const struct copse_plan_worker *list) {
   struct copse_sim_transfer t =

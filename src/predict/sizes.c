@@ -100,8 +100,8 @@ static void set_objective(const struct search *s, const struct variant *v, int c
   of->objective.far_first = chunks > 0 && v->far_first;
 }
 
-/* Times it in chunks; 0: as plans are cut by default. *us: INFINITY where it is more than `reach`
- * times the variant's best so far. */
+/* Times a variant in so many chunks; 0: as plans are cut by default. *us: INFINITY where that takes
+ * more than `reach` times the variant's best so far. */
 static copse_status time_in_chunks(struct search *s, const struct copse_prediction *prediction,
                                    struct variant *v, int chunks, int fifo, double reach,
                                    double *us) {

@@ -90,9 +90,9 @@ int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst
  * root: each [trees]. COPSE_OVERFLOW. */
 copse_status copse_numbering_each(const struct copse_numbering *numbers, int64_t *k, int64_t *each,
                                   struct copse_err *err) COPSE_CHECKED;
-/* Computes what all images put on links of the healthy topology, loads [n_links], a copy for each
- * receiver: each [trees] equal ones for a base tree. *fits, true before: its links are where trees
- * have them. */
+/* Computes the loads [n_links] of all images on the healthy topology's links, each receiver's copy
+ * counted. each [trees]: how many equal trees a base tree stands for. *fits, true before: whether
+ * the topology has all links of the trees. */
 copse_status copse_numbering_loads(const struct copse_numbering *numbers, const int64_t *each,
                                    struct copse_q *loads, bool *fits,
                                    struct copse_err *err) COPSE_CHECKED;

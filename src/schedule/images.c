@@ -393,7 +393,7 @@ static copse_status check_size(const struct copse_schedule *s, struct copse_err 
                     bytes >> 30, MOST_BYTES >> 30);
 }
 
-/* Lists what is there under all powers of one rotation. */
+/* Lists the images of all trees and flows under all powers of one rotation. */
 static copse_status turn(struct expansion *x, const struct copse_permutation *rotation,
                          const struct copse_schedule_tree *trees,
                          const struct copse_schedule_flow *flows) {

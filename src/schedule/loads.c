@@ -211,7 +211,8 @@ copse_status copse_guessed_find(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-/* Adds those of one kind; false, and nothing, where there is none. */
+/* Adds a line for the links with one kind of guess. False where there is none; then nothing is
+ * added. */
 static bool add_kind(const struct copse_topology *topology, const struct copse_guessed *guessed,
                      enum copse_guess guess, struct copse_text *text) {
   const struct copse_link *first = NULL;

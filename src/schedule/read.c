@@ -77,7 +77,7 @@ copse_status copse_reader_take_list(struct copse_reader *r, const cJSON *object,
   return copse_reader_take(r, (size_t)cJSON_GetArraySize(*array), size, out_pointer);
 }
 
-/* Reads one permutation: every node of the file has an image, and is one once. */
+/* Reads one permutation: every node of the file has one image, and is the image of one node. */
 static copse_status read_images(struct copse_reader *r, const cJSON *item, const int *nodes,
                                 int n_from, struct copse_permutation *out) {
   const int *images;
@@ -597,7 +597,7 @@ static copse_status check_algbw(struct copse_reader *r) {
   return COPSE_OK;
 }
 
-/* Reads what it was made for, where it says so. */
+/* Reads the objective that the schedule was made for, if the file states one. */
 static copse_status read_objective(struct copse_reader *r) {
   const cJSON *item = copse_json_get(r->json.root, "objective");
   struct copse_schedule_objective *o = &r->schedule->objective;

@@ -337,7 +337,8 @@ static int wide_link(const struct copse_topology *t, const struct copse_q *bandw
   return best;
 }
 
-/* Does one pass over all relays; *changed: some link has given. */
+/* Visits every relay once; where more comes in than goes out, or less, reduces the widest link on
+ * that side. *changed: some link was reduced. */
 static copse_status balance_once(const struct copse_topology *t, struct copse_q *bandwidth,
                                  bool *changed, struct copse_err *err) {
   *changed = false;

@@ -73,10 +73,10 @@ static inline const int *copse_route_way(const struct copse_routes *routes, int 
   *n = routes->length[pair];
   return routes->nodes + routes->first[pair];
 }
-/* Whether it goes over relays alone. */
+/* Whether a route goes over relays alone. */
 bool copse_route_is_hop(const struct copse_topology *topology, const int *nodes, int n);
-/* Takes that of the pair's ways whose busiest link has least to carry, of equal ones that with
- * least on all its links, when `amount` is added to load [n_links], which it then is. */
+/* Takes the one of a pair's ways whose busiest link has the least load after `amount` is added to
+ * load [n_links]; of equal ones the way with the least load on all its links. Adds the amount. */
 const int *copse_route_take(const struct copse_topology *topology,
                             const struct copse_routes *routes, int src, int dst, int64_t amount,
                             int64_t *load, int *n);

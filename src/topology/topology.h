@@ -213,7 +213,7 @@ static inline void copse_topology_free_at(struct copse_topology **topology) {
 copse_status copse_builder_set_name(struct copse_topology_builder *builder, const char *name,
                                     struct copse_err *err) COPSE_CHECKED;
 
-/* Sets what the topology says of itself; either may be NULL. Copied. */
+/* Sets the topology's description and source; either may be NULL. Copied. */
 copse_status copse_builder_set_about(struct copse_topology_builder *builder,
                                      const char *description, const char *source,
                                      struct copse_err *err) COPSE_CHECKED;

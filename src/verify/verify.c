@@ -240,7 +240,7 @@ static copse_status add_shares(struct copse_verify_checker *c, enum copse_phase 
   return spread(c, c->symmetry.ranks, s->n_ranks, shares);
 }
 
-/* Whether those are what each root is to have. */
+/* Checks that each root has its share. */
 static copse_status check_shares(struct copse_verify_checker *c, mpq_t *shares) {
   const struct copse_schedule *s = c->schedule;
   COPSE_MPQ(sum);

@@ -114,7 +114,7 @@ static bool alike(const struct copse_drawing *d, int a, int b) {
          copse_q_eq(x->latency, y->latency);
 }
 
-/* Returns the other direction, where one line is to stand for both; -1 where it isn't. */
+/* Returns the link of the other direction where one line is to stand for both; else -1. */
 static int partner(const struct copse_drawing *d, int i) {
   const struct copse_link *l = &d->topology->links[i];
   int reverse = d->directed ? -1 : copse_topology_find_link(d->topology, l->dst, l->src);

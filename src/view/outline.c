@@ -122,8 +122,8 @@ static bool alike(const struct outline *o, int v, int a, int b) {
   return strcmp(one, other) == 0;
 }
 
-/* Adds those of one kind and bandwidth, named or counted. Names of the fabric are left to its
- * rows. */
+/* Adds a node's links of one kind and bandwidth, by the names or the number of their ends. Names of
+ * the fabric's switches are left to their own rows. */
 static void add_alike(struct outline *o, int v, const int *partners, int n, bool counted) {
   char rate[64];
   int k = 0;

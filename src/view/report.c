@@ -69,7 +69,7 @@ static const char *size_name(int i, char text[16]) {
   return text;
 }
 
-/* Adds what the script steps through, as JSON that is safe inside <script>. */
+/* Adds the data that the page's script steps through, as JSON that is safe inside <script>. */
 static copse_status add_data(const struct copse_report *r, struct copse_text *text,
                              struct copse_err *err) {
   const struct copse_topology *t = r->topology;
@@ -413,7 +413,7 @@ static copse_status add_cut(struct copse_text *text, const struct copse_report *
   return COPSE_OK;
 }
 
-/* Adds what the bound rests on that nobody has measured. */
+/* Adds the guesses on which the bound rests. */
 static copse_status add_guessed(struct copse_text *text, const struct copse_report *r,
                                 struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};

@@ -138,7 +138,7 @@ static copse_status take_tests(struct inputs *in, const char *path, const char *
   return COPSE_OK;
 }
 
-/* Takes what is none of all the others as a topology, or a name of the catalogue. */
+/* Takes a file of no other kind as a topology, or as a name of the catalogue. */
 static copse_status take_topology(struct options *o, const char *path, struct copse_err *err) {
   if (copse_cli_has_topology(&o->topology))
     return copse_fail(err, COPSE_INVALID,

@@ -14,7 +14,7 @@ void copse_multisets_free(struct copse_multisets *sets);
 /* Finds the multiset {rank}. */
 copse_status copse_multisets_single(struct copse_multisets *sets, int rank, int *set,
                                     struct copse_err *err) COPSE_CHECKED;
-/* Finds that of all ranks, each once. */
+/* Finds the multiset of all ranks, each once. */
 copse_status copse_multisets_everyone(struct copse_multisets *sets, int *set,
                                       struct copse_err *err) COPSE_CHECKED;
 /* Finds the sum of n multisets, counts saturating at 255. O(n * ranks), of the same terms again

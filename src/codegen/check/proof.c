@@ -235,7 +235,8 @@ static copse_status read_packets(struct proof *p, uint32_t worker,
   return COPSE_OK;
 }
 
-/* Reads one source: written before, ordered after its writer, and the same data as the others. */
+/* Reads one source. Checks that it was written before, that the reader is ordered after the writer,
+ * and that it holds the same data as the other sources. */
 static copse_status read_source(struct proof *p, uint32_t worker, struct copse_event now,
                                 const struct copse_plan_operand *o, struct copse_cell *cell,
                                 const struct copse_content *like) {
@@ -727,7 +728,7 @@ static copse_status check_channels(struct proof *p) {
  * 0.9 to 1.3 times the peak beyond the plan itself. */
 enum { PLACE_BYTES = 144, SUM_BYTES = 160, WAIT_BYTES = 20, LATE_BYTES = 32 };
 
-/* Estimates what a proof will take: every output is written once, and no sum is asked for twice. */
+/* Estimates the memory of a proof: every output is written once, and no sum is asked for twice. */
 static uint64_t estimate_bytes(const struct proof *p) {
   const struct copse_plan *plan = p->plan;
   const struct copse_plan_header *h = &plan->header;

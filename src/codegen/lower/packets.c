@@ -318,7 +318,8 @@ static void add_greetings(struct lowering *l, int u, int rank) {
     copse_build_signal(l->b, COPSE_WHEN_FIRST, link_of(l, u, up->children[i])->greeting);
 }
 
-/* Adds what a worker does for a unit's broadcast: of roots, or of others. */
+/* Adds a worker's part of a unit's broadcast, if the rank is its root, or if it isn't (`of_root`).
+ */
 static void add_ways(struct lowering *l, int u, int rank, int worker, bool of_root) {
   if (!l->units.units[u].broadcast || of_root != (rank == l->units.units[u].root)) return;
   for (int way = 0; way < link_of(l, u, rank)->ways; way++)

@@ -199,7 +199,7 @@ static copse_status make_parts(struct lowering *l, struct copse_err *err) {
   return spread_puts(l, err);
 }
 
-/* Moves one after the other: up the deepest tree, and down. */
+/* Counts the moves that follow each other: up the deepest tree, and down. */
 static int count_levels(const struct lowering *l) {
   int levels = 0;
   for (int p = 0; p < N_PHASES; p++) {

@@ -748,8 +748,8 @@ static void end_launch(struct launch *r) {
   copse_arena_free(&r->arena);
 }
 
-/* Launches one launch. `rounds`: how often the shortest pipeline runs; others by their sizes.
- * `before`: reads that the one before may have left going on, `after`: its own. */
+/* Runs one launch. `rounds`: how often the shortest pipeline runs; the others run by their sizes.
+ * `before`: reads that the launch before may have left going on; `after`: this one's. */
 static copse_status launch(const struct copse_pj_file *file, int rounds, uint64_t *actions,
                            const struct copse_late_reads *before, struct copse_late_reads *after,
                            struct copse_err *err) {

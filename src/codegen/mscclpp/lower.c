@@ -269,8 +269,8 @@ static void stage(struct block *b, struct place *at, int count) {
   *at = staged;
 }
 
-/* Puts one place of a rank to the same run at peers, and the signal that it is there. What is in
- * scratch must be fit for ports (stage). */
+/* Puts one place of a rank to places at peers, with the signals that say that the data are there.
+ * Data that go through ports are copied to scratch first (stage). */
 static void put(struct block *b, struct place src, const struct place *dst, int n_dst, int count) {
   struct place from[MAX_IDS], to[MAX_IDS], staged = src;
   int peers[MAX_IDS], n;

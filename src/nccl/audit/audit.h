@@ -125,7 +125,7 @@ copse_status copse_audit_graph_causes(const struct copse_audit_input *input,
                                       struct copse_audit *audit,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* Finds those that logs and measurements show (causes_measured.c). */
+/* Finds the causes that logs and measurements show (causes_measured.c). */
 copse_status copse_audit_measured_causes(const struct copse_audit_input *input,
                                          struct copse_audit *audit,
                                          struct copse_err *err) COPSE_CHECKED;

@@ -368,8 +368,8 @@ static double median_alike(const struct timed_ways *all, const struct timed_way 
   return all->sorted[n / 2];
 }
 
-/* Returns what a slow way costs at most: the loss between NCCL's graph and the measurement, where
- * known. */
+/* Returns the most that a slow way can cost: the loss between NCCL's graph and the measurement,
+ * where known. */
 static double cost_of_slow(const struct measured *m, double part) {
   double most = isfinite(m->row->nccl) ? m->row->nccl : m->row->bound;
   double cost = isfinite(most) ? share_of(m, most * (1 - part)) : 0;
@@ -473,8 +473,8 @@ static copse_status find_cpu(struct measured *m, int gpu, int *cpu) {
   return COPSE_OK;
 }
 
-/* Finds those between GPUs; then those between each GPU and its CPU, which are alike by
- * themselves. */
+/* Finds slow links between GPUs, then between GPUs and their CPUs. The two kinds are compared
+ * apart. */
 static copse_status find_slow_links(struct measured *m) {
   const struct copse_nvbandwidth *report = m->in->nvbandwidth;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};

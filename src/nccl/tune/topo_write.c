@@ -208,7 +208,7 @@ static copse_status split_c2c(const struct writer *w, struct part *part) {
   return COPSE_OK;
 }
 
-/* Hangs what is below the parts in the queue there. */
+/* Hangs devices below the parts in the queue, level by level. */
 static copse_status descend(struct writer *w) {
   while (!copse_queue_is_empty(&w->queue)) {
     int v = copse_queue_pop(&w->queue);

@@ -307,8 +307,8 @@ extern double copse_cuda_leave_seconds, copse_cuda_swap_seconds;
  * vote decides. */
 void copse_cuda_leave_offer(struct copse_cuda *cuda, char name[COPSE_PEER_BARRIER_NAME]);
 void copse_cuda_leave_choose(struct copse_cuda *cuda, const char *name);
-/* Leaves the others, each process by itself. No memory that is shared by IPC may be used after
- * it. */
+/* Leaves the other processes, each by itself. No memory that is shared by IPC may be used
+ * afterwards. */
 void copse_cuda_leave(struct copse_cuda *cuda);
 /* Frees memory that was kept for peers which have left since. */
 void copse_cuda_leave_sweep(void);

@@ -393,7 +393,7 @@ static copse_status open_group(struct copse_cuda *cuda, struct copse_cuda_area *
   return status;
 }
 
-/* Closes what this process has of others. */
+/* Closes the memory of other processes that this one has open. */
 static void close_group(struct copse_cuda *cuda, struct copse_cuda_area *area) {
   if (!cuda->many_processes) return;
   copse_beside_captures permitted;

@@ -37,7 +37,7 @@ void copse_transport_set_timeout(struct copse_transport *transport, double secon
 copse_status copse_transport_status(const struct copse_transport *transport, struct copse_err *err);
 /* Aborts from any thread: what runs ends with COPSE_ABORTED at its next step. */
 void copse_transport_abort(struct copse_transport *transport);
-/* Breaks it and notifies all others. The first reason stays; returns its status. */
+/* Breaks the transport and notifies all other ranks. The first reason stays; returns its status. */
 copse_status copse_transport_fail(struct copse_transport *transport, const struct copse_err *why);
 copse_status copse_transport_out_of_memory(struct copse_transport *transport);
 

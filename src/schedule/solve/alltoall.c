@@ -297,7 +297,7 @@ static int64_t busiest_with(const struct thinning *m, const struct peer *peer, i
   return most;
 }
 
-/* Adds what a path puts on ways from rank to rank; its nodes are the topology's. */
+/* Adds a path's load to the ways from rank to rank. Its nodes are the topology's. */
 static void add_peers(struct thinning *m, const int *path, int n, int64_t weight) {
   for (int begin = 0, end = 1; end < n; end++) {
     if (m->rank_of[path[end]] < 0) continue;

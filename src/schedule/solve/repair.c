@@ -141,7 +141,7 @@ static int64_t room(const struct repairing *r, int link) {
   return r->back[link] < 0 ? rest : rest - r->load[r->back[link]];
 }
 
-/* Returns what is kept of it for the way back to come to its aim. */
+/* Returns the room of a link that is kept free so that the link back can reach its aim. */
 static int64_t kept(const struct repairing *r, int link) {
   int back = r->back[link];
   return back >= 0 && r->aim[back] > r->load[back] ? r->aim[back] - r->load[back] : 0;
@@ -387,8 +387,8 @@ static const struct end *choose_end(const struct repairing *r, int most, bool *l
   return best;
 }
 
-/* Gives what hangs nowhere a place, with NEAR one by which the tree is not too high; *rest: a
- * variant for the trees that there was no room for, or -1. */
+/* Gives a place to a rank that has lost its parent; with NEAR only one by which the tree is not too
+ * high. *rest: a variant for the trees for which there was no room, or -1. */
 static copse_status attach_free(struct repairing *r, int index, int at, enum reach reach, int *rest,
                                 bool *done) {
   struct variant *v = &r->variants[index];
@@ -579,7 +579,7 @@ static copse_status make_room(struct repairing *r, int link, int64_t wanted) {
   return detach_users(r, r->t->links[link].src, r->t->links[link].dst, link, wanted);
 }
 
-/* Moves what is too much out of the direction that is further above its aim, then of the other. */
+/* Moves load that is too much off the direction further above its aim, then off the other. */
 static copse_status relieve(struct repairing *r, int link) {
   int back = r->back[link];
   int64_t over = r->load[link] - r->aim[link], over_back = 0;
@@ -591,8 +591,8 @@ static copse_status relieve(struct repairing *r, int link) {
   return back >= 0 && !first && room(r, link) < 0 ? make_room(r, back, 0) : COPSE_OK;
 }
 
-/* Pushes others off a full link that hang there as in the healthy trees, for what came over it. If
- * none leaves, that comes elsewhere, as all that follows. */
+/* Pushes trees that are as in the healthy schedule off a full link, for the rank that was hung over
+ * it. If none leaves, the rank is taken off again, with all that were hung after it. */
 static copse_status push_out(struct repairing *r, int index) {
   for (int i = 0; i < r->variants[index].n; i++) {
     struct place place = r->variants[index].places[i];

@@ -500,7 +500,7 @@ static void grid_lengths(const struct search *s, const double *price, double mos
   }
 }
 
-/* Computes what lengths prove: sum demand * distance / sum capacity * length, exactly. */
+/* Computes the bound that lengths prove: sum demand * distance / sum capacity * length, exactly. */
 static bool prove(struct search *s, const int64_t *lengths, struct copse_q *bound,
                   struct copse_q *in_units) {
   const struct copse_network *network = s->problem->network;
@@ -736,7 +736,7 @@ static copse_status try_visible(struct search *s, int64_t *weights, struct copse
   return COPSE_OK;
 }
 
-/* Tries what was found without the master. */
+/* Tries the paths that were found without the master programme. */
 static void try_balance(struct search *s, struct copse_concurrent *out) {
   const struct copse_balance *found = &s->balance;
   struct collector k = {.s = s, .out = out, .paths = found->paths, .n = found->n_paths};

@@ -255,7 +255,7 @@ static void put(struct balance *b, const struct item *item, int sign) {
     b->load[b->p->orbit[e]] += sign * item->amount * b->p->factor[b->p->orbit[e]];
 }
 
-/* Returns what a unit more would cost on a tree's way, with the item there. */
+/* Returns the cost of one more unit on a tree's way, the item's own load included. */
 static double cost_of(const struct balance *b, const struct item *item, int tree) {
   const struct copse_net_link *links = b->p->network->links;
   const int *via = b->via[(size_t)item->base * COPSE_BALANCE_TREES + (size_t)tree];

@@ -74,7 +74,7 @@ static inline int copse_joint_anchor(const struct copse_joint_phase *phase, int 
   return node;
 }
 
-/* Whether it is the first of its images, which stands for all of them. */
+/* Whether a node is the first of its images, which stands for all of them. */
 static inline bool copse_joint_leads(const struct copse_joint_phase *phase, int node) {
   return phase->leader[node] == node;
 }

@@ -37,7 +37,8 @@ static copse_status phase_graph(const struct copse_joint_search *s, bool reduce,
   return COPSE_OK;
 }
 
-/* Whether what goes round must reach terminal i, and that is not looked at as another's image. */
+/* Whether the flow must reach terminal i, and i is not the image of a terminal that is asked for.
+ */
 static bool is_asked(const struct copse_joint_search *s, const struct copse_joint_phase *q, int i) {
   return (q->sink < 0 || q->sink == i) && copse_joint_leads(q, copse_joint_terminal(s, q, i));
 }

@@ -496,7 +496,7 @@ static copse_status add_link_rows(struct copse_joint_search *s) {
   return COPSE_OK;
 }
 
-/* Counts what enters less what leaves; a negative factor: the other way round. */
+/* Adds to the row the flow that enters a node less the flow that leaves it, times `factor`. */
 static void count_gain(struct copse_joint_search *s, const struct copse_joint_phase *phase,
                        int node, int64_t factor) {
   for (int e = 0; e < s->network->n_links; e++) {

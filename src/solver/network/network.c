@@ -285,7 +285,7 @@ static copse_status merge_all(struct search *s) {
   return COPSE_OK;
 }
 
-/* Numbers what is left, in the old order. */
+/* Numbers the nodes that are left, in the old order. */
 static copse_status number(struct search *s) {
   const struct copse_network *from = s->network;
   struct copse_network *to = &s->out->network;

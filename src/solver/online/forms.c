@@ -332,8 +332,8 @@ static void most_in(const struct copse_online *o, int64_t most[WAYS]) {
   }
 }
 
-/* Returns what every host sends to those that are first..end-1 rotations on; returns the largest
- * sum of what one sends or receives. */
+/* Adds up the bytes that each host sends to the hosts first..end-1 rotations on. Returns the
+ * largest sum that one host sends or receives. */
 static int64_t busiest(struct copse_online *o, int first, int end) {
   size_t h = (size_t)o->h;
   int64_t most = 0, *in = o->col_slack; /* not in use yet */

@@ -150,7 +150,7 @@ copse_status copse_online_check_count(int64_t bytes, int64_t most, int src, int 
 
 enum copse_online_form { COPSE_ONLINE_EVEN, COPSE_ONLINE_DIRECT };
 enum copse_online_form copse_online_form_of(const struct copse_online *online);
-/* Returns what the form was chosen by: the NICs and the latency of hops alone. */
+/* Returns the predicted time by which the form was chosen: of NICs and hops alone. */
 int64_t copse_online_predicted_ns(const struct copse_online *online);
 
 /* Returns the largest row or column sum of bytes between hosts; and bytes of the busiest NIC, one

@@ -260,7 +260,7 @@ static int best_swap(const struct cycle *c, int i, int j, int64_t *gain) {
   return best;
 }
 
-/* Returns what it gains to go through (i, j] backwards. */
+/* Returns the gain of going through (i, j] backwards. */
 static int64_t reversal_gain(const struct cycle *c, int i, int j) {
   int64_t way = c->forwards[j] - c->forwards[i + 1], back = c->backwards[j] - c->backwards[i + 1];
   return arc(c->s, c->at[i], c->at[i + 1]) + arc(c->s, c->at[j], node(c, j + 1)) + way - back -

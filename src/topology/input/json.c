@@ -149,7 +149,8 @@ static copse_status read_link(struct reader *r, const cJSON *item, const cJSON *
   return read_guess(r, item, src, dst, duplex);
 }
 
-/* Reads what hardware takes from gpu to gpu. The builder checks it when all links are there. */
+/* Reads a route that the hardware takes from one GPU to another. The builder checks it when all
+ * links are there. */
 static copse_status read_route(struct reader *r, const cJSON *item, const cJSON *parent) {
   static const struct copse_json_key keys[] = {
       {"path", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,

@@ -85,7 +85,7 @@ copse_status copse_topology_host_rotation(const struct copse_topology *topology,
                                           struct copse_arena *arena, struct copse_permutation *out,
                                           struct copse_err *err) COPSE_CHECKED;
 
-/* Finds that one, or where the ids tell of none the longest generator of
+/* Finds the rotation that the ids name, or, where they name none, the longest generator of
  * copse_topology_symmetry. */
 copse_status copse_topology_rotation(const struct copse_topology *topology,
                                      struct copse_arena *arena, struct copse_permutation *out,

@@ -30,7 +30,7 @@ int copse_cli_fail(const struct copse_err *err);
 int copse_cli_usage(const char *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Options that don't go together, and what is said of them. */
+/* Options that don't go together, and the message. */
 struct copse_cli_rule {
   bool broken;
   const char *text;

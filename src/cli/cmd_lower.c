@@ -417,7 +417,7 @@ static void note_other(const struct copse_schedule *s, const struct fitting *it,
              (int)strcspn(misfit->text, ";"), misfit->text, it->name, s->topology_name, cost);
 }
 
-/* Notes what the fabric's own routes make of the program, beside the rounded schedule. */
+/* Notes where the fabric's own routes make the program slower than the rounded schedule says. */
 static copse_status note_msccl_detour(struct copse_cli_work *w, double rounded) {
   struct copse_prediction it;
   char text[COPSE_DETOUR_TEXT];

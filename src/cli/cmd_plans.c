@@ -435,7 +435,7 @@ static copse_status add_switched(struct job *j, const struct copse_solve_options
   return COPSE_OK;
 }
 
-/* Says what there is to choose from, with --verbose. */
+/* Lists the candidates, with --verbose. */
 static copse_status say_candidates(const struct job *j) {
   static const double bytes[] = {4096, 1 << 20, 1 << 30};
   double us[3];
@@ -511,7 +511,7 @@ static copse_status find_healthy(struct job *j, const struct copse_solve_options
                                  j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err);
 }
 
-/* Sets it->kept where some rank has its part of the plan already. */
+/* Marks a candidate as kept where some rank has its part of the plan already. */
 static copse_status find_kept(struct job *j, struct copse_candidate *it) {
   struct old_plan plan;
   uint32_t same;
@@ -522,7 +522,7 @@ static copse_status find_kept(struct job *j, struct copse_candidate *it) {
   return COPSE_OK;
 }
 
-/* Makes what there is to choose from. With --keep without a search, where something can be kept. */
+/* Makes the candidates. With --keep there is no search where something can be kept. */
 static copse_status make_candidates(struct job *j, const struct copse_solve_options *options) {
   struct copse_candidates *c = &j->candidates;
   struct copse_solve_seconds ignored;

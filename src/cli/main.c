@@ -85,7 +85,7 @@ static int say_misplaced(const struct copse_cli_misplaced *it) {
   return say_failure(&err);
 }
 
-/* Says what may be meant in a folder that stands in a file's place. */
+/* Prints the error that a path is a folder and no file, with files in it that may be meant. */
 static int say_folder(const struct copse_cli_misplaced *it, const char *inside) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_line line = {.used = 0};
@@ -302,7 +302,7 @@ static bool is_named(const struct copse_err *err, const char *file) {
   return !file || strncmp(err->text, file, strlen(file)) == 0;
 }
 
-/* Adds what is down to the error that a rank can't be reached. */
+/* Adds the parts that are down to the error that a rank can't be reached. */
 static void add_faults(struct copse_cli_work *w) {
   COPSE_AT_END(copse_text_free) struct copse_text faults = {0};
   struct copse_err whole = COPSE_ERR_INIT;

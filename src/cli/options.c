@@ -605,7 +605,7 @@ static void print_common(const struct copse_command *command) {
   }
 }
 
-/* Prints what of a section is not among the common options. */
+/* Prints the options of a section that are not among the common ones. */
 static void print_section(const struct copse_option_section *s) {
   bool any = s->after != NULL;
   for (const struct copse_option *it = s->options; it->name; it++) any = any || !it->common;

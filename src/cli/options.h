@@ -89,8 +89,8 @@ struct copse_command {
  */
 int copse_command_run(const struct copse_command *command, int argc, char **argv);
 
-/* Prints what --help does; copse_command_print_inputs prints what 'copse help inputs' does, of the
- * first command's sections. */
+/* Prints the text of --help. copse_command_print_inputs prints the text of 'copse help inputs',
+ * from the first command's sections. */
 void copse_command_print_help(const struct copse_command *command);
 void copse_command_print_inputs(const struct copse_command *command);
 

@@ -52,7 +52,7 @@ static bool parse_degrees(char *text, struct overlap *s) {
   return s->problem.n_degrees > 0;
 }
 
-/* Parses one key=value. What is wrong with it, or NULL. */
+/* Parses one key=value. Returns the error, or NULL. */
 static const char *parse_pair(char *pair, struct overlap *s) {
   char *value = strchr(pair, '=');
   if (!value) return "--overlap takes key=value pairs, such as tokens=4096,compute=20:0.05";

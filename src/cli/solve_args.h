@@ -37,8 +37,8 @@ copse_status copse_cli_load_demand(const struct copse_cli_solve *args,
                                    struct copse_solve_options *options,
                                    struct copse_cli_work *work) COPSE_CHECKED;
 
-/* Writes it, after how much that is has been said where it is much. COPSE_NOMEM where copse could
- * not read it; `instead` says what would do. NULL: it is written all the same. *size: its bytes,
+/* Writes the schedule; a large one's size is noted first. COPSE_NOMEM where copse could not read
+ * the file again; `instead` says what to do (NULL: it is written all the same). *size: its bytes
  * before they are packed. */
 copse_status copse_cli_write_schedule(const char *path, const struct copse_schedule *schedule,
                                       const char *instead, size_t *size,

@@ -548,7 +548,7 @@ static bool covers(const struct row *a, const struct row *b) {
   return a->height < b->height || time < 0 || a->trees <= b->trees;
 }
 
-/* Puts it in its place, and takes out what it covers. `schedule` is expanded. */
+/* Puts a row into its place, and takes out the rows that it covers. `schedule` is expanded. */
 static copse_status add(struct pareto *j, struct row row, const struct copse_schedule *schedule) {
   size_t kept = 0, at = 0;
   for (size_t i = 0; i < j->n_rows; i++)

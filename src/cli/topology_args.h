@@ -98,8 +98,8 @@ bool copse_cli_parse_part(const char *text, struct copse_q *out);
 /* Whether a topology is given, as a path or a line; both is COPSE_INVALID. */
 bool copse_cli_has_topology(const struct copse_cli_topology *args);
 
-/* Takes it from the arguments left, where it stands alone: 0, or the exit status after what was
- * wrong has been said. */
+/* Takes the topology from the arguments left, where it stands alone. Returns 0, or the exit status
+ * after the error was printed. */
 int copse_cli_take_topology(struct copse_cli_topology *args, const char *command, int n_left,
                             char *const *left);
 

@@ -69,7 +69,7 @@ void copse_nccl_register(struct copse_nccl_comm *comm);
 struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl);
 /* Adds a user of a communicator that the caller uses. */
 void copse_nccl_use(struct copse_nccl_comm *comm);
-/* Returns what ending copse's communicator said, if this was the last user. Takes NULL. */
+/* Drops a user; the last one ends copse's communicator and gets its status. Takes NULL. */
 copse_status copse_nccl_release(struct copse_nccl_comm *comm);
 /* Does the same in a thread of its own, for which the caller waits 10 s. Ending waits for the
  * device and so for whatever else runs there, such as another communicator that hangs, and whose

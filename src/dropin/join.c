@@ -166,7 +166,8 @@ static void leave(void) {
   pthread_mutex_unlock(&split_lock);
 }
 
-/* Returns the same ranks with the graph: collective. The caller owns both. */
+/* Makes a communicator of the same ranks with the graph. Collective. The caller owns both
+ * communicators. */
 static ncclResult_t nccl_graph_split(ncclComm_t comm, int rank, ncclComm_t *out) {
   *out = NULL;
   enter();

@@ -144,7 +144,7 @@ static bool read_size(struct copse_scan s, int64_t *bytes) {
   return false;
 }
 
-/* Reads what a sample's labels say of the calls that it is a mean of. */
+/* Reads a sample's labels: of which calls it is the mean. */
 static copse_status read_labels(struct copse_calls *calls, struct copse_scan labels,
                                 struct copse_recorded_call *call, bool *good,
                                 struct copse_err *err) {
@@ -236,7 +236,8 @@ static int64_t tensors_bytes(const struct copse_json *json, const cJSON *entry, 
   return total;
 }
 
-/* Returns what nccl-tests call the size: the whole buffer, which of an allgather is the output. */
+/* Returns the size as nccl-tests counts it: of the whole buffer, which of an allgather is the
+ * output. */
 static int64_t entry_bytes(const struct copse_json *json, const cJSON *entry, const char *name) {
   int64_t in = tensors_bytes(json, entry, "input_sizes", "input_dtypes");
   int64_t out = tensors_bytes(json, entry, "output_sizes", "output_dtypes");

@@ -84,7 +84,8 @@ static int member_of(const struct copse_log_reader *r, int thread) {
   return p->n_members == 1 && p->has_starts ? p->first_member : -1;
 }
 
-/* Finds the same, or makes it where a thread may print before its communicator is named. */
+/* Finds the member whose line a thread prints, or makes it where a thread may print before its
+ * communicator is named. */
 static copse_status need_member(struct copse_log_reader *r, int thread, int *member,
                                 struct copse_err *err) {
   *member = member_of(r, thread);

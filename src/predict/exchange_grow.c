@@ -61,7 +61,7 @@ static double pass(struct growth *g, double bytes, const struct copse_hop *hop, 
   return end + s->x->alpha_us;
 }
 
-/* Returns the same of all images: when the last one has gone. */
+/* Returns when the last of all images has gone. */
 static double pass_all(struct growth *g, int tree, int hop, double us, bool take) {
   const struct copse_exchange_search *s = g->s;
   double last = 0;

@@ -19,7 +19,7 @@ copse_status copse_schedule_loads(const struct copse_topology *topology,
 copse_status copse_loads_time(const struct copse_topology *topology,
                               const struct copse_schedule *schedule, struct copse_q *time,
                               struct copse_err *err) COPSE_CHECKED;
-/* Computes the same of trees or flows that are no schedule yet. */
+/* Computes the time of trees or flows that are no schedule yet. */
 copse_status copse_tree_time(const struct copse_topology *topology,
                              const struct copse_schedule_tree *trees, size_t n_trees,
                              struct copse_q *time, struct copse_err *err) COPSE_CHECKED;

@@ -106,7 +106,7 @@ struct copse_topology_options {
 copse_status copse_topology_load(const char *path, const struct copse_topology_options *options,
                                  struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;
 
-/* Reads the same from memory; `label` names the input in messages and places relative hosts. */
+/* Reads a topology from memory; `label` names the input in messages and places relative hosts. */
 copse_status copse_topology_parse(const char *label, const char *data, size_t size,
                                   const struct copse_topology_options *options,
                                   struct copse_topology **out, struct copse_err *err) COPSE_CHECKED;

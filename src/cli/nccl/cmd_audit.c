@@ -288,7 +288,8 @@ static copse_status repeat_host(const struct options *o, struct inputs *in,
   return copse_nccl_machine_open(whole_of(in, w), &in->machine, &w->err);
 }
 
-/* Finds what NCCL could run at best; where that can't be said, the audit does without. */
+/* Finds the best rings and chains that NCCL could run; where there is no answer the audit goes on
+ * without. */
 static copse_status find_best(struct inputs *in, const struct copse_topology *t,
                               struct copse_err *err) {
   struct copse_err why = COPSE_ERR_INIT;
@@ -460,7 +461,7 @@ static int version_of(const char *text) {
   return part[0] * 10000 + part[1] * 100 + part[2];
 }
 
-/* Returns what the log's library is, of its largest communicator; RCCL's says so
+/* Returns the library's version by the log's largest communicator. RCCL's version names hip
  * ("2.22.3+hip6.3"). */
 static int version_of_log(const struct inputs *in, bool *rccl) {
   const char *version = in->log_path && in->log.n_comms > 0 ? in->log.comms[0].version : NULL;

@@ -539,7 +539,8 @@ void copse_quality_to_junit(const struct copse_quality_case *cases, size_t n,
   copse_text_add(out, " </testsuite>\n</testsuites>\n");
 }
 
-/* Adds what GitHub's runner unescapes; of properties also ':' and ','. */
+/* Adds text with the escapes that GitHub's runner knows; in properties ':' and ',' are escaped too.
+ */
 static void add_escaped(struct copse_text *out, const char *text, bool property) {
   for (const char *p = text; *p; p++)
     if (strchr("%\r\n", *p) || (property && strchr(":,", *p)))

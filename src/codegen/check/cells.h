@@ -27,8 +27,8 @@ uint32_t copse_threads_time(const struct copse_threads *threads, int thread);
 /* Notes that a group's members meet. */
 void copse_threads_meet(struct copse_threads *threads, int thread);
 
-/* Returns what the thread has done and knows by now; kept until copse_history_drop or the threads'
- * end. */
+/* Returns the history of a thread so far: its own operations and those it knows of. Kept until
+ * copse_history_drop or the threads' end. */
 copse_status copse_history_take(struct copse_threads *threads, int thread,
                                 struct copse_history **out, struct copse_err *err) COPSE_CHECKED;
 void copse_history_drop(struct copse_history *history);
@@ -92,7 +92,7 @@ struct copse_cell_at {
   int offset;
 };
 
-/* Whether both are the same bytes. */
+/* Whether both cells are the same bytes. */
 bool copse_cells_same(const struct copse_cells *cells, struct copse_cell_at a,
                       struct copse_cell_at b);
 

@@ -90,7 +90,7 @@ static inline uint32_t copse_next_chunks(uint32_t n, uint32_t fifo, bool regular
   return n == 0 ? 1 : n == 1 ? fifo + 3 : 0;
 }
 
-/* Whether what is in memory matters in this chunk of n; else order alone does. */
+/* Whether the contents of memory matter in this chunk of n, and not order alone. */
 static inline bool copse_chunk_has_memory(uint32_t chunk, uint32_t n, uint32_t fifo, bool regular) {
   return !regular || (n > 1 && (chunk < 2 || chunk > fifo));
 }

@@ -113,7 +113,7 @@ struct copse_event copse_order_tick(struct copse_order *o, uint32_t worker);
 /* Notes that the channel's sender signals. */
 copse_status copse_order_send(struct copse_order *o, uint32_t channel,
                               struct copse_err *err) COPSE_CHECKED;
-/* Fetches what the next call on the channel will touch. */
+/* Prefetches the memory that the next call on the channel will touch. */
 void copse_order_expect(const struct copse_order *o, uint32_t channel);
 /* Counts signals of the channel that are not waited for yet. */
 uint32_t copse_order_pending(const struct copse_order *o, uint32_t channel);

@@ -106,7 +106,7 @@ static const cJSON *get_array(struct reader *r, const cJSON *object, const char 
   return r->status == COPSE_OK ? array : NULL;
 }
 
-/* Gets the same of an array that may be missing. */
+/* Gets an array that may be missing. */
 static const cJSON *get_array_or(struct reader *r, const cJSON *object, const char *key) {
   return copse_json_get(object, key) ? get_array(r, object, key) : NULL;
 }

@@ -72,7 +72,7 @@ uint64_t copse_buffers_bytes(uint32_t n_ranks, uint64_t input_bytes, uint64_t ou
 copse_status copse_buffers_new(uint32_t n_ranks, uint64_t input_bytes, uint64_t output_bytes,
                                struct copse_buffers *buffers, struct copse_err *err) COPSE_CHECKED;
 
-/* Makes the same for the n_here ranks from `first` on; of others there is nothing. */
+/* Makes buffers for the n_here ranks from `first` on only. */
 copse_status copse_buffers_new_some(uint32_t n_ranks, uint32_t first, uint32_t n_here,
                                     uint64_t input_bytes, uint64_t output_bytes,
                                     struct copse_buffers *buffers,

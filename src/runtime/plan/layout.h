@@ -45,8 +45,8 @@ uint64_t copse_layout_slot_bytes(const struct copse_layout *layout, const struct
                                  uint32_t rank);
 uint64_t copse_layout_packet_bytes(const struct copse_layout *layout,
                                    const struct copse_shape *shape, uint32_t rank);
-/* Returns the same, enough for any launch: chunks have a largest size, and packets a largest
- * message. */
+/* Returns the bytes that are enough for any launch: chunks have a largest size, and packets a
+ * largest message. */
 uint64_t copse_layout_most_slot_bytes(const struct copse_layout *layout, uint32_t rank);
 uint64_t copse_layout_most_packet_bytes(const struct copse_layout *layout, uint32_t rank);
 

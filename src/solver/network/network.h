@@ -57,7 +57,7 @@ copse_status copse_links_orbits(const struct copse_network *network,
                                 const struct copse_permutation *generators, int n,
                                 struct copse_arena *arena, int **first,
                                 struct copse_err *err) COPSE_CHECKED;
-/* Finds the same of nodes, [n_nodes]. */
+/* Finds the orbits of nodes in the same way: first[v] [n_nodes]. */
 copse_status copse_nodes_orbits(const struct copse_network *network,
                                 const struct copse_permutation *generators, int n,
                                 struct copse_arena *arena, int **first,

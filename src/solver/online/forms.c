@@ -323,7 +323,7 @@ static void most_out(const struct copse_online *o, int64_t most[WAYS]) {
   }
 }
 
-/* Finds the same for what it receives. */
+/* Finds the most that a NIC receives, by each way. */
 static void most_in(const struct copse_online *o, int64_t most[WAYS]) {
   for (int r = 0; r < o->n; r++) {
     int64_t lane = o->by_lane[(size_t)(r % o->g) * (size_t)o->h + (size_t)(r / o->g)];

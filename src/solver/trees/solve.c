@@ -472,8 +472,8 @@ static copse_status run_makers(const struct copse_tree_problem *problem,
   return COPSE_OK;
 }
 
-/* Makes the same at the optimum with k trees per root, for which capacities are rounded down;
- * whether they carry those. */
+/* Makes the problem at the optimum with k trees per root, for which capacities are rounded down.
+ * *carries: whether they carry the trees. */
 static copse_status round_problem(const struct copse_tree_problem *from, struct copse_q x,
                                   int64_t k, struct copse_arena *scratch,
                                   struct copse_tree_problem *to, bool *carries,

@@ -116,6 +116,6 @@ void copse_nvbandwidth_free(struct copse_nvbandwidth *report);
  * prints the copy from its column to its row, "write" from row to column.
  */
 void copse_nvbandwidth_pairs(const struct copse_nvbandwidth *report, struct copse_q *pairs);
-/* Finds the same between the host and each GPU, in to_gpu[n_devices] and to_host[n_devices]. */
+/* Finds the GB/s between the host and each GPU, in to_gpu[n_devices] and to_host[n_devices]. */
 void copse_nvbandwidth_hosts(const struct copse_nvbandwidth *report, struct copse_q *to_gpu,
                              struct copse_q *to_host);

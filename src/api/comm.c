@@ -124,7 +124,7 @@ out:
 
 static void free_transport(copse_bootstrap *bootstrap) { copse_transport_free(bootstrap->context); }
 
-/* Gives the wire to the transport from the start, so that it ends with it whatever happens. */
+/* Gives the wire to the transport from the start, so that the transport ends it in every case. */
 copse_status copse_comm_init_wire(copse_comm **comm, const copse_wire *wire,
                                   double timeout_seconds) {
   struct copse_err err = COPSE_ERR_INIT;

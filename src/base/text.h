@@ -111,8 +111,8 @@ int copse_split_words(char *line, char **words, int max);
 int copse_numbered(const char *word, const char *prefix);
 
 /*
- * Reading of text without changing it, a piece at a time. Each function moves
- * the place behind what it has read, or leaves it and returns false.
+ * Reading of text without changing it, a piece at a time. Each function moves the place behind the
+ * text that it has read, or leaves the place and returns false.
  */
 
 /* The rest of a text, such as a line without its end. */

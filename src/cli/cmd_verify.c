@@ -134,8 +134,8 @@ static void note_other(const struct options *o, const char *made_for, const char
                                       (char[COPSE_CLI_OTHER_TEXT]){0}));
 }
 
-/* Puts before what is wrong its cause, where the schedule was made for another topology, or for
- * this one with other parts down. */
+/* Puts the cause before the error where the schedule was made for another topology, or for this one
+ * with other parts down. */
 static copse_status explain(const struct options *o, struct copse_cli_work *w, copse_status status,
                             const struct copse_err *why) {
   COPSE_AT_END(copse_text_free) struct copse_text faults = {0};

@@ -47,7 +47,7 @@ copse_status copse_nccl_gather_apart(const struct copse_nccl_gather *item, doubl
  */
 bool copse_nccl_tries_again(copse_status status, int try);
 
-/* Sets the capture mode so that what this thread calls doesn't end the capture of a graph by
- * another one. Returns what to give to the next call, which undoes it. */
+/* Sets the capture mode so that calls of this thread don't end the capture of a graph by another
+ * thread. Returns what to give to the next call, which undoes it. */
 int copse_nccl_capture_mode(int mode);
 #define COPSE_NCCL_CAPTURE_RELAXED 2

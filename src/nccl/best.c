@@ -191,8 +191,8 @@ static bool rails_are_apart(const struct copse_nccl_machine *m) {
   return false;
 }
 
-/* Whether channels may be twins, which leave a host by the other rail than they come by: the next
- * host must run the other of the two lists. */
+/* Whether channels may be twins. A twin leaves a host by the other rail than it comes by, so the
+ * next host must run the other of the two lists. */
 static bool may_have_twins(const struct finder *f) {
   bool turns = f->out->n_hosts % 2 == 0 && f->out->n_groups == 1;
   return f->most > 1 && (turns || !rails_are_apart(f->machine));

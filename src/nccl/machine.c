@@ -157,8 +157,9 @@ static bool is_cabled(const struct copse_nccl_machine *m, int p, int q) {
   return m->ports[p].host != m->ports[q].host && leads_to(m, a, b) && leads_to(m, b, a);
 }
 
-/* Returns the first rail to all ports of which cables lead from a port that is on no switch, or one
- * of its own; -1: they lead to too few ports for a rail of all hosts. */
+/* Returns the rail of a port that is on no switch but cabled to other ports: the first rail to all
+ * of whose ports it is cabled, else a rail of its own; -1: its cables lead to too few ports for a
+ * rail of all hosts. */
 static int cabled_rail(const struct copse_nccl_machine *m, int p) {
   int degree = 0;
   for (int q = 0; q < m->n_ports; q++) degree += is_cabled(m, p, q);

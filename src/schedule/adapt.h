@@ -86,8 +86,8 @@ copse_status copse_numbering_make(const struct copse_schedule *from,
 
 /* Returns the healthy topology's link between two nodes, or -1. */
 int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst);
-/* Finds the least *k, a multiple of what it was, of which the trees are whole numbers for each
- * root: each [trees]. COPSE_OVERFLOW. */
+/* Finds the least multiple of *k by which every tree's weight is a whole number of trees of a root:
+ * each [trees]. COPSE_OVERFLOW. */
 copse_status copse_numbering_each(const struct copse_numbering *numbers, int64_t *k, int64_t *each,
                                   struct copse_err *err) COPSE_CHECKED;
 /* Computes the loads [n_links] of all images on the healthy topology's links, each receiver's copy

@@ -55,9 +55,9 @@ struct copse_moved {
   int rank, up;
 };
 
-/* Returns how deep rank v lies once ranks have moved: -1 where it hangs nowhere, below what does,
- * in a circle, or below what is absent. move_at [ranks]: where moved has a rank, from 1; 0: it has
- * not moved. O(height) */
+/* Returns the depth of rank v after ranks have moved; -1 where v or a rank above it hangs nowhere,
+ * is absent, or is in a circle. move_at [ranks]: where moved has a rank, from 1; 0: it has not
+ * moved. O(height) */
 int copse_moved_depth(const struct copse_base_tree *tree, const struct copse_moved *moved,
                       const int *move_at, int v);
 /* Computes the depths of all ranks, which moved in no circle, and where each hangs, and returns the

@@ -298,8 +298,8 @@ static bool is_open(const struct checker *c, const struct copse_schedule *s, int
   return true;
 }
 
-/* Counts what a unit of each link counts in phases of the group at hand, where that is more than
- * in others. */
+/* Computes each link's factor in the phases of the group at hand. most[e] becomes the largest so
+ * far. */
 static void count_links(struct checker *c, int g, mpq_t *most) {
   const struct copse_schedule *s = schedule_of(c, g);
   int end = g + 1 < c->groups->n ? c->first_phase[g + 1] : c->n_phases;

@@ -251,7 +251,7 @@ static copse_status check_host(struct checker *c, const struct part *p, int host
   return COPSE_OK;
 }
 
-/* Whether a host's loads are those of one before it. */
+/* Whether an earlier host has the same loads. */
 static bool is_repeated(const struct checker *c, const struct part *p, int i) {
   bool repeated = false;
   if (c->ways.n_hosts > 1) return false;

@@ -524,7 +524,8 @@ static void doubt_buses(struct inputs *in) {
                in->log_path);
 }
 
-/* Takes the graphs that a rank of each host printed, else those of the first that did. */
+/* Takes the graphs that a rank of each host printed; where not all hosts have some, the graphs of
+ * the first that has. */
 static copse_status graphs_of_log(struct inputs *in, struct copse_err *err) {
   int hosts = in->machine.n_hosts;
   bool all = hosts > 1;

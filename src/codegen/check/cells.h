@@ -15,9 +15,9 @@ struct copse_action {
 };
 
 struct copse_history; /* a snapshot; owned by the threads, and freed with them at the latest */
-/* Threads are made with the cells that they use (copse_cells_new). The first n_groups are groups
- * whose members are ordered only where they meet: what one does is before its next actions, and
- * part of its history, once they have met. */
+/* Threads are made with the cells that they use (copse_cells_new). The first n_groups are groups of
+ * threads that are ordered only where the group meets: a member's action comes before the group's
+ * next actions, and into its history, once they have met. */
 struct copse_threads;
 
 /* Notes that the thread does its next action, which it returns. */

@@ -449,8 +449,8 @@ static bool was_told(const struct copse_order *o, struct copse_event event, uint
   return false;
 }
 
-/* Whether one of the last signals that the worker took in says it: of most reads it does, since a
- * worker waits for what it reads just before. */
+/* Whether one of the last signals that the worker took in shows the order. For most reads one does,
+ * since a worker waits for data just before it reads them. */
 static bool has_just_taken_in(const struct copse_order *o, struct copse_event event,
                               uint32_t worker, bool announced) {
   const struct worker *w = &o->workers[worker];

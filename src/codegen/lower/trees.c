@@ -462,8 +462,8 @@ static void add_sum_targets(struct lowering *l, int u, int rank, int folded) {
   for (int i = 0; i < folded; i++) add_output(l, u, down->children[down->first_child[rank] + i]);
 }
 
-/* Adds the own input and the children's sums, in the tree's order. Beyond what one MOVE takes, the
- * sum so far goes into the first child's slot, which has been read by then. */
+/* Adds the own input and the children's sums, in the tree's order. Where one MOVE takes no more
+ * operands, the sum so far goes into the first child's slot, which has been read by then. */
 static void add_sum(struct lowering *l, int u, int rank, int folded) {
   const struct copse_unit_tree *tree = l->parts[REDUCE][u].tree;
   int n = copse_tree_children(tree, rank), done = 0;

@@ -102,7 +102,8 @@ static copse_status find_faster_link(struct measured *m) {
       m->err);
 }
 
-/* Returns the bus bandwidth that all links but those between sockets allow, which NCCL guesses. */
+/* Returns the bus bandwidth that the links allow without the links between sockets, whose speed
+ * NCCL guesses. */
 static double without_sockets(const struct measured *m, int *link) {
   const struct copse_topology *t = m->in->topology;
   double worst = 0;

@@ -500,9 +500,9 @@ static copse_status polish(struct asking *a, bool reversed) {
 }
 
 /*
- * Asks for what every rank has for this one: what all of them take together, then those that are
- * far, those that are short. Of few ranks the best set for each is looked for, of more those alone
- * that improve on the others'.
+ * Asks how long the data of other ranks for this one take: of all senders together, then of senders
+ * that are far, then of senders that are short of time (find_short). With few ranks the best set
+ * for each rank is looked for, with more only sets that improve on the bound so far.
  */
 static copse_status ask_sink(struct asking *a, bool reversed, int node) {
   const struct copse_topology *t = a->b->topology;

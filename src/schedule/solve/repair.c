@@ -365,9 +365,9 @@ static copse_status take_way(struct repairing *r, int end, int node, enum reach 
 }
 
 /*
- * Chooses the end with the shortest way, so that nothing enters a host that can do without, and of
- * those the highest in the tree; where all are deeper than `most`, the highest. NULL: none. *low:
- * so it is.
+ * Chooses the end with the shortest way, so that ways enter no host needlessly; of several the
+ * highest in the tree. Where all are deeper than `most` it takes the highest. NULL: none. *low:
+ * whether all are deeper than `most`.
  */
 static const struct end *choose_end(const struct repairing *r, int most, bool *low) {
   const struct end *best = NULL;
@@ -668,8 +668,8 @@ static copse_status prepare(struct repairing *r, bool *fits) {
 
 /* ---- what was made ------------------------------------------------------------------------- */
 
-/* Sets the most loaded link's time; of an allreduce with what the reduction puts there, which is
- * what the broadcast puts on the way back. */
+/* Sets the time of the most loaded link. An allreduce's reduction loads a link as the broadcast
+ * loads the link back. */
 static copse_status set_time(struct repairing *r, struct copse_schedule *s) {
   struct copse_q most = COPSE_Q_ZERO, whole, time;
   bool reduces = copse_collective_reduces(s->collective);

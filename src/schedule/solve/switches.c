@@ -507,7 +507,8 @@ static copse_status add_way(struct job *j, const bool *copying, const bool *addi
   return COPSE_OK;
 }
 
-/* Adds the switches next to ranks if `locals`, the others if `others`, and `one` in any case. */
+/* Adds the way in which these switches copy and add: switches next to ranks if `locals`, all others
+ * if `others`, and the switch `one`. */
 static copse_status add_tiers(struct job *j, bool *set, bool locals, bool others, int one) {
   for (int v = 0; v < j->topology->n_nodes; v++)
     set[v] = v == one || (j->local[v] ? locals : others);
@@ -549,7 +550,7 @@ static copse_status list_ways(struct job *j, bool all, bool *done) {
 
 /* ---- the programme ------------------------------------------------------------------------- */
 
-/* Keeps those of the fabric's symmetries that take every way to one. */
+/* Keeps the fabric's symmetries that take every way to a way. */
 static copse_status keep_symmetries(struct job *j, const struct copse_symmetry *found,
                                     struct copse_joint_options *options) {
   struct copse_permutation *kept;

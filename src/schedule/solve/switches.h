@@ -59,10 +59,10 @@ copse_status copse_list_switches(const struct copse_topology *topology,
                                  struct copse_err *err) COPSE_CHECKED;
 
 /*
- * Sets COPSE_BOUND_FORESTS where that says more than the bound that the schedule has: the
- * programme of solver/joint/joint.h, but without balance at marked switches and at relays next to
- * them, where loads that count once do not balance. Any trees obey what is left of it, with one
- * copy or with many.
+ * Sets COPSE_BOUND_FORESTS where that says more than the bound that the schedule has: the programme
+ * of solver/joint/joint.h, but without balance at marked switches and at relays next to them, where
+ * loads that count once do not balance. Trees of any kind, with one copy or many, obey the rows
+ * that are left.
  */
 copse_status copse_bound_with_switches(const struct copse_topology *topology,
                                        const struct copse_solve_options *options,

@@ -466,8 +466,8 @@ static copse_status solve_systems(const struct search *s, struct system y, const
   return COPSE_OK;
 }
 
-/* Finds weights of the columns as integers over a common denominator, *whole: those that fill
- * exactly the orbits that the master fills, at the given time. 0 where there are none that fit 48
+/* Finds weights of the columns as integers over a common denominator, *whole. They fill, at the
+ * given time, exactly the orbits of links that the master fills. 0 where there are none that fit 48
  * bits; the caller then rounds. */
 static copse_status exact_weights(const struct search *s, struct copse_q time, int64_t *weights,
                                   int64_t *whole) {

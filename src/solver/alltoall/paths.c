@@ -228,8 +228,8 @@ static double fullest(const struct balance *b) {
   return most;
 }
 
-/* Sets the round's prices: those of links that are nearly the fullest are alike, else what the
- * search leaves uneven among the links of a cut spoils the bound. */
+/* Sets the round's prices. Links that are nearly the fullest have the same price: else uneven loads
+ * that the search leaves among the links of a cut would spoil the bound. */
 static void set_prices(struct balance *b, double sharp) {
   double full = fullest(b), most = 0;
   b->sharp = sharp;

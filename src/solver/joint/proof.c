@@ -405,7 +405,8 @@ static void set_distances(const struct proof *p, const struct copse_joint_phase 
   }
 }
 
-/* Returns the least distance above a given one, of which a member that is farther; false: none. */
+/* Finds the least distance above a given one, where some member is farther than that; false: there
+ * is none. */
 static bool next_distance(const struct proof *p, const struct copse_joint_phase *phase,
                           mpq_t *distance, const mpq_t above, mpq_t next) {
   const struct copse_joint_group *group = &p->s->groups[phase->group];

@@ -518,8 +518,8 @@ static double fullness_with(struct packer *p, const struct copse_ring *ring) {
   return most;
 }
 
-/* Rounds the weights times n, rounded down; then, by turns, the ring of the optimum with the
- * largest remainder, or of those that fill least the one. */
+/* Rounds n times the weights down, and adds channels until there are n: each time the ring of the
+ * optimum with the largest remainder, or, with by_fullness, the ring that fills its links least. */
 static void round_weights(struct packer *p, int n, bool by_fullness) {
   const struct copse_ring_set *set = p->set;
   int sum = 0;

@@ -418,7 +418,8 @@ static bool next_user(struct grower *g, int orbit, uint64_t bits, int t, size_t 
   return found;
 }
 
-/* Tries the same with all ways that use what the search found to be full, until one serves. */
+/* Tries an exchange with each way that uses all the links that the search found to be full, until
+ * one serves. */
 static copse_status exchange_any(struct grower *g, int t, int v, int x, const struct search *search,
                                  int chain, bool *done) {
   int n_full = 0, *full = search->full;

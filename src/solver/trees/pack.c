@@ -151,7 +151,7 @@ static copse_status safe_amount(struct packer *p, int x, const struct link *link
   return COPSE_OK;
 }
 
-/* Returns the auxiliary node through which waiting family `slot` receives what it still needs. */
+/* Returns the auxiliary node through which the waiting family `slot` receives its flow. */
 static int waiting_node(const struct packer *p, int slot) { return p->hub + 1 + slot; }
 
 /* Ties (sign = 1) or unties (-1) a waiting family to all vertices that it has. */
@@ -403,8 +403,8 @@ static copse_status sync_flow(struct packer *p) {
 
 /* ---- proofs -------------------------------------------------------------------------------- */
 
-/* Asks one flow per terminal. The cuts nearest to the terminals are remembered, narrow or broken,
- * up to the one that is the number `most` of those broken. */
+/* Asks one flow per terminal. Remembers the cuts nearest to the terminals, narrow or broken, until
+ * `most` broken ones were found. */
 static copse_status ask_terminals(struct packer *p, int most, bool *carried) {
   const struct copse_network *network = p->network;
   struct copse_sink_question question = {.source = p->hub,

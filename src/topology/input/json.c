@@ -354,7 +354,7 @@ static void add_link(struct copse_text *text, const struct copse_topology *topol
   copse_text_add(text, "}");
 }
 
-/* Returns the other direction of a link if it is just like it, else -1. */
+/* Returns the link of the other direction if it has the same figures, else -1. */
 static int equal_reverse(const struct copse_topology *topology, int i) {
   const struct copse_link *link = &topology->links[i];
   int reverse = copse_topology_find_link(topology, link->dst, link->src);

@@ -273,7 +273,7 @@ static copse_status note_speeds(const struct copse_input *in, const struct copse
   return COPSE_OK;
 }
 
-/* Notes types that differ from those that commands know by capital letters alone. */
+/* Notes types of nodes that differ only by capital letters from types that commands know. */
 static void note_types(const struct copse_input *in, const struct copse_topology *t) {
   static const char *const known[] = {"gpu", "nvswitch", "pcie", "cpu", "nic", "net", "switch"};
   for (size_t k = 0; k < sizeof known / sizeof *known; k++) {

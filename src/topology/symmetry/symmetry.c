@@ -489,7 +489,7 @@ int copse_refinement_image(const struct copse_refinement *r, int left) {
 /*
  * Symmetries that keep sets of nodes: the groups of ranks at work on one fabric. Two ranks that
  * look alike are made a pair; as long as refinement leaves a rank several images, it gets the one
- * as far on in number as the first pair's, or next to that. What comes out is checked on links and
+ * as far on in number as the first pair's, or the next one. The permutation is checked on links and
  * sets.
  *
  *   groups {0 1} {2 3}, all alike: try 0 -> 1   =>  0 <-> 1          orbits {0 1} {2} {3}

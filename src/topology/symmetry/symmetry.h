@@ -21,7 +21,7 @@ struct copse_symmetry {
 };
 void copse_symmetry_free(struct copse_symmetry *symmetry);
 
-/* Makes the last generator one of the others, so that products leave more orbits apart. False, and
+/* Moves the last generator to the others, so that the products leave more orbits apart. False, and
  * nothing has changed, where it is the only one, or orbits * ranks would be more than `most`. */
 bool copse_symmetry_drop(struct copse_symmetry *symmetry, int n_ranks, int64_t most);
 

@@ -1,7 +1,7 @@
 /*
  * The real NCCL and the functions that are only passed on to it; and those that the drop-in looks
  * at: collectives, send and receive; groups; how communicators begin and end, and what they report
- * when they break.
+ * when they break. Their prototypes are those of NCCL's nccl.h (abi.h, functions.h).
  *
  * Where an NCCL call is answered: answer_call decides from what all ranks have alike, counts the
  * call, and serves it with copse, holds it until the group's end, or passes it to the real NCCL.

@@ -7,7 +7,8 @@
  *    |       |
  *   rank -- hub -- rank     one switch inside the host joins its ranks
  *
- * Everything is looked up in the graph; names only tell hosts.
+ * Everything is looked up in the graph; names only tell hosts. docs/theory.md,
+ * "src/solver/online/".
  */
 #include <stdio.h>
 #include <stdlib.h>

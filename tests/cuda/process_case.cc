@@ -11,7 +11,6 @@
 
 #if defined(COPSE_CUDA_EMULATED) /* a GPU's machine has not the libraries that solving needs */
 extern "C" {
-#include "predict/doubling.h"
 #include "schedule/solve/solve.h"
 }
 #endif
@@ -68,22 +67,20 @@ void process_close(struct process *p) {
 }
 
 #if defined(COPSE_CUDA_EMULATED)
-/* An allreduce in as many stages as there may be. */
-static struct copse_schedule *in_stages(const struct copse_topology *topology) {
+static struct copse_schedule *in_stages(const struct copse_topology *topology,
+                                        const struct copse_doubling *stages) {
   struct copse_err err = COPSE_ERR_INIT;
-  struct copse_doubling list[COPSE_MOST_DOUBLINGS];
   struct copse_routes routes;
   struct copse_schedule *schedule;
-  int n;
   COPSE_SUCCEEDS(copse_plan_routes_find(topology, &routes, &err), &err);
-  COPSE_SUCCEEDS(copse_doublings_find(topology, &routes, list, &n, &err), &err);
-  COPSE_SUCCEEDS(copse_doubling_make(topology, &routes, &list[n - 1], &schedule, &err), &err);
+  COPSE_SUCCEEDS(copse_doubling_make(topology, &routes, stages, &schedule, &err), &err);
   copse_routes_free(&routes);
   return schedule;
 }
 
 struct copse_plan *process_lower(copse_collective collective, int n,
-                                 const struct copse_lower_options *options, bool stages) {
+                                 const struct copse_lower_options *options,
+                                 const struct copse_doubling *stages) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_plan *plan;
   char json[1 << 14] = "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[";
@@ -108,7 +105,7 @@ struct copse_plan *process_lower(copse_collective collective, int n,
   solve.label = "switch";
   COPSE_SUCCEEDS(copse_topology_parse("switch", json, strlen(json), NULL, &topology, &err), &err);
   if (stages)
-    schedule = in_stages(topology);
+    schedule = in_stages(topology, stages);
   else
     COPSE_SUCCEEDS(copse_solve_schedule(topology, &solve, &schedule, &seconds, &err), &err);
   copse_topology_free(topology);

@@ -11,6 +11,7 @@
 
 extern "C" {
 #include "codegen/lower/lower.h"
+#include "predict/doubling.h"
 }
 
 enum { MAX_PROCESSES = 8, MAX_GATHER = 1 << 16, MAX_RING = 1 << 12 };
@@ -52,10 +53,11 @@ void process_meet(struct process *p, const copse_bootstrap *bootstrap);
 void process_start(struct process *p, const struct copse_plan *plan,
                    const copse_bootstrap *bootstrap);
 void process_stop(struct process *p);
-/* A lowered plan for n ranks at a switch, of an allreduce in stages if asked for; copse_plan_free
- * frees it. */
+/* A lowered plan for n ranks at a switch, of an allreduce in stages if they are given;
+ * copse_plan_free frees it. */
 struct copse_plan *process_lower(copse_collective collective, int n,
-                                 const struct copse_lower_options *options, bool stages = false);
+                                 const struct copse_lower_options *options,
+                                 const struct copse_doubling *stages = NULL);
 
 struct copse_data process_data(const struct process *p, uint64_t count, uint64_t seed);
 copse_status process_launch(struct process *p, const struct copse_data *data, void *send,

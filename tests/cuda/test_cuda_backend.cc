@@ -657,6 +657,21 @@ START_TEST(the_cuda_backend_runs_plans_on_host_buffers) {
 }
 END_TEST
 
+/* Workers of a rank share what it puts: its input in the first stage, its sum in the second. */
+START_TEST(stages_are_put_by_several_workers) {
+  static const struct copse_doubling stages = {2, {3, 3}, 0, false};
+  static const uint64_t counts[] = {0, 1, 700, UINT64_MAX};
+  struct copse_lower_options options = {};
+  options.fifo = 2;
+  options.pipeline_chunks = 5;
+  options.min_chunk_bytes = 16;
+  struct copse_plan *plan = process_lower(COPSE_ALLREDUCE, 9, &options, &stages);
+  ck_assert_uint_eq(plan->ranks[0].n_workers, 2);
+  exec_check_all(plan, COPSE_BACKEND_CUDA, counts);
+  copse_plan_free(plan);
+}
+END_TEST
+
 /* ---- what goes wrong ------------------------------------------------------------------------------ */
 
 /* Rank 1 waits for a signal that rank 0 never gives. */
@@ -1236,6 +1251,7 @@ int main(void) {
   tcase_add_loop_test(tc, outputs_out_of_reach_are_refused, 0, 2);
   tcase_add_test(tc, nobody_waits_for_the_work_of_others);
   tcase_add_loop_test(tc, the_cuda_backend_runs_plans_on_host_buffers, few, COPSE_N_COLLECTIVES);
+  tcase_add_test(tc, stages_are_put_by_several_workers);
   tcase_add_test(tc, a_wait_that_never_ends_is_a_timeout_with_the_place);
   tcase_add_test(tc, packets_that_never_come_are_a_timeout_in_any_launch);
   tcase_add_test(tc, looks_may_wrap_around);

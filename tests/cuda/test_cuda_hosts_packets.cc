@@ -131,6 +131,9 @@ static void check_folder(struct stand_in_comm *nccl) {
   CUDA_OK(cudaFree(device));
 }
 
+static const struct copse_doubling one_stage = {1, {4}, 0, false},
+                                   two_stages = {2, {2, 2}, 0, true};
+
 static void run_collective(struct meeting meeting, copse_collective collective, const char *what) {
   struct process p;
   copse_bootstrap bootstrap;
@@ -143,7 +146,10 @@ static void run_collective(struct meeting meeting, copse_collective collective, 
   COPSE_SUCCEEDS(copse_nccl_bootstrap_new(&comm, &n, &rank, &device, &bootstrap, &err), &err);
   struct copse_lower_options options = packets;
   options.one_hop = strncmp(what, "one-hop", 7) == 0;
-  struct copse_plan *plan = process_lower(collective, n, &options, strncmp(what, "stages", 6) == 0);
+  const struct copse_doubling *stages = strncmp(what, "stages 4", 8) == 0      ? &one_stage
+                                        : strncmp(what, "stages 2x2", 10) == 0 ? &two_stages
+                                                                               : NULL;
+  struct copse_plan *plan = process_lower(collective, n, &options, stages);
   process_start(&p, plan, &bootstrap);
   const struct copse_cuda_plan *prepared = (const struct copse_cuda_plan *)p.prepared;
   const bool one_host = strstr(what, "one-host") != NULL;
@@ -202,10 +208,12 @@ START_TEST(allreduces_in_one_hop) {
   run_hosts(COPSE_ALLREDUCE, "00101", "one-hop");
 }
 END_TEST
-/* Own sums in slots, what comes in packets. */
+/* Own sums in slots, what comes in packets; in one stage the input is put by three workers. */
 START_TEST(allreduces_in_stages) {
-  run_hosts(COPSE_ALLREDUCE, "0000", "stages one-host");
-  run_hosts(COPSE_ALLREDUCE, "0011", "stages");
+  run_hosts(COPSE_ALLREDUCE, "0000", "stages 2x2 one-host");
+  run_hosts(COPSE_ALLREDUCE, "0011", "stages 2x2");
+  run_hosts(COPSE_ALLREDUCE, "0000", "stages 4 one-host");
+  run_hosts(COPSE_ALLREDUCE, "0011", "stages 4");
 }
 END_TEST
 START_TEST(a_rank_that_is_gone_ends_the_wait) {

@@ -286,14 +286,14 @@ static int list_sizes(const struct options *o, uint64_t sizes[64]) {
   return n;
 }
 
-/* Finds the bounds by what a hop costs the first column, packets less. None where a plan doesn't
+/* Finds the bounds by what a hop costs the first column, packets less. None where a file doesn't
  * name its root. */
 static copse_status find_bounds(struct job *job, const double *bytes, int n, double *us) {
   const struct copse_schedule *s = job->is_other ? NULL : job->work->schedule;
   const struct copse_bounds_question question = {job->what.collective, job->what.root, s,
                                                  job->work->columns[0].sim.alpha_us};
   for (int i = 0; i < n; i++) us[i] = 0;
-  bool has_root = job->work->schedule || !copse_collective_rooted(job->what.collective);
+  bool has_root = job->what.root >= 0 || !copse_collective_rooted(job->what.collective);
   const int64_t *demand = job->work->schedule ? job->work->schedule->demand : job->what.demand;
   if (!s && (!has_root || demand)) return COPSE_OK;
   return copse_bounds_predict(job->work->topology, &question, bytes, n, us, job->err);

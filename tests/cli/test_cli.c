@@ -627,6 +627,19 @@ START_TEST(mscclpp_passes_on_in_pieces) {
 }
 END_TEST
 
+/* A plan of a root is beside the bound of that root: a link of 50 GB/s takes in 1 GB in 20 ms. */
+START_TEST(a_plan_of_a_root_has_its_bound) {
+  ck_assert_int_eq(run("@ solve --synthetic switch:4@50 -c broadcast -r 3 -o %%/r.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/r.json --synthetic switch:4@50 --to plan -o %%/r.plan"), 0);
+  ck_assert_int_eq(run("@ simulate %%/r.plan --synthetic switch:4@50 -b 1000000000 -e 1000000000 "
+                       "--no-baselines --json"),
+                   0);
+  const char *bound = strstr(result.out, "\"bound_us\": ");
+  ck_assert_ptr_nonnull(bound);
+  ck_assert_double_eq_tol(atof(bound + strlen("\"bound_us\": ")), 20000, 10);
+}
+END_TEST
+
 /* A plan is simulated as a schedule is, and moves what that moves. */
 START_TEST(plans_are_simulated) {
   write_text("f.json", copse_test_fabrics[0]);
@@ -1272,6 +1285,7 @@ int main(void) {
   tcase_add_test(tc, names_and_synthetic_lines_stand_for_files);
   tcase_add_test(tc, ways_to_name_a_topology_exclude_each_other);
   tcase_add_test(tc, slow_sums_count_in_every_format);
+  tcase_add_test(tc, a_plan_of_a_root_has_its_bound);
   tcase_add_test(tc, plans_are_simulated);
   tcase_add_test(tc, mscclpp_passes_on_in_pieces);
   tcase_add_test(tc, what_is_made_can_be_told_as_json);

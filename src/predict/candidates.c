@@ -721,23 +721,24 @@ static bool add_size(struct sizes *sizes, double bytes) {
   return true;
 }
 
-/* Times candidates where ranges meet, and states what is lost there. Where that is more than the
- * model's own error a third one does better, and the size is to be compared like others: *added. */
-static copse_status compare_ends(const struct copse_candidates *c,
-                                 struct copse_candidate_range *ranges, int n, struct sizes *sizes,
-                                 bool *added, struct copse_err *err) {
-  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  double(*us)[COPSE_MAX_CANDIDATES], *bytes;
-  COPSE_DO(COPSE_ARRAY(&scratch, 2 * (size_t)n, us, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, 2 * (size_t)n, bytes, err));
-  for (int i = 1; i < n; i++) {
-    bytes[2 * i - 2] = (double)ranges[i - 1].max_bytes;
-    bytes[2 * i - 1] = (double)ranges[i].min_bytes;
+/* Times candidates at the first and last size of a range, and where its own one's number of chunks
+ * changes by a large part, since times jump there, and states what is lost. Where that is more than
+ * the model's own error another one does better, and the size is to be compared like others:
+ * *added.
+ */
+static copse_status compare_within(const struct copse_candidates *c, double first, double last,
+                                   struct copse_candidate_range *range, struct sizes *sizes,
+                                   bool *added, struct copse_err *err) {
+  double us[2 + MOST_JUMPS][COPSE_MAX_CANDIDATES], bytes[2 + MOST_JUMPS] = {first, last};
+  const struct copse_prediction *p = &c->predictions[range->candidate];
+  int n = 2;
+  for (double at = first, jump; n < 2 + MOST_JUMPS && at < last; at = jump) {
+    COPSE_DO(copse_predictions_jump(p, p, at, last, &jump, err));
+    if (jump > last || jump - at < at * LEAST_JUMP) break;
+    bytes[n++] = jump;
   }
-  *added = false;
-  if (n > 1) COPSE_DO(copse_candidates_time(c, bytes, 2 * n - 2, us, err));
-  for (int i = 0; i < 2 * n - 2; i++) {
-    struct copse_candidate_range *range = &ranges[(i + 1) / 2];
+  COPSE_DO(copse_candidates_time(c, bytes, n, us, err));
+  for (int i = 0; i < n; i++) {
     double *own = &us[i][range->candidate];
     COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes[i], 1, own, err));
     find_loss(c, bytes[i], range);
@@ -784,7 +785,11 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
     if (round == 0)
       candidates->times->most_work = candidates->times->work + candidates->limits.border_work;
     COPSE_DO(make_ranges(candidates, sizes, ranges, n, err));
-    COPSE_DO(compare_ends(candidates, ranges, *n, sizes, &added, err));
+    added = false;
+    for (int i = 0; i < *n; i++)
+      COPSE_DO(compare_within(candidates, fmax((double)ranges[i].min_bytes, (double)smallest),
+                              fmin((double)ranges[i].max_bytes, (double)largest), &ranges[i], sizes,
+                              &added, err));
   }
   return COPSE_OK;
 }

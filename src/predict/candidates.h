@@ -161,10 +161,11 @@ struct copse_candidate_range {
  * ranges as there can be, since a range more is a plan more to load, and the times are a model's.
  * Between two sizes a range begins where its candidate becomes faster than the one before it, or
  * with more hops faster by MODEL_ERROR, or a third one so. Sizes beside such borders are compared
- * too, so that at no size compared another one is faster by more than MODEL_ERROR, and BORDER_LOSS
- * more beside borders; borders are looked for by so much work at most (policy.h), and then lie
- * farther from where times meet. The first range begins at 0, the last ends at INT64_MAX;
- * neighbours have different candidates.
+ * too, and where the number of chunks of a range's candidate changes by a large part (policy.h), so
+ * that at no size compared another one is faster by more than MODEL_ERROR, and BORDER_LOSS more
+ * beside borders; borders are looked for by so much work at most (policy.h), and then lie farther
+ * from where times meet. The first range begins at 0, the last ends at INT64_MAX; neighbours have
+ * different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,

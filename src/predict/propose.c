@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "codegen/lower/policy.h"
 #include "codegen/lower/work.h"
 #include "predict/baseline.h"
 #include "predict/doubling.h"
@@ -46,6 +47,7 @@ struct stage {
   int stride, base;
   int64_t *load; /* [n_links] trees */
   int *sends;    /* [n_ranks] messages */
+  int *puts;     /* [n_ranks] trees that they go along */
   double us;     /* of the tree that takes longest, each hop with the default alpha */
   struct copse_arena scratch;
   struct copse_err *err;
@@ -106,11 +108,11 @@ static int find_parent(const struct stage *s, int root, const int *reached, int 
 /* Grows from the root to all of its group, hop by hop; COPSE_UNSUPPORTED where that can't be. */
 static copse_status grow(struct stage *s, struct copse_arena *arena,
                          struct copse_schedule_tree *tree) {
-  int root = tree->root, *reached; /* [base] level, from 1 */
+  int root = tree->root, *reached, *n_puts; /* [base] level, from 1; messages */
   struct copse_schedule_edge *edges;
   double *us;
   COPSE_DO(COPSE_ARRAY(arena, (size_t)s->base, edges, s->err));
-  COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)s->base, reached, s->err));
+  COPSE_DO(COPSE_ARRAYS(&s->scratch, (size_t)s->base, int, s->err, &reached, &n_puts));
   COPSE_DO(COPSE_ARRAY(&s->scratch, (size_t)s->base, us, s->err));
   reached[root / s->stride % s->base] = 1;
   for (int level = 1, before = -1; tree->n_edges < s->base - 1; level++) {
@@ -122,6 +124,7 @@ static copse_status grow(struct stage *s, struct copse_arena *arena,
       int parent = reached[d] ? -1 : find_parent(s, root, reached, level, d);
       if (parent < 0) continue;
       us[d] = us[parent];
+      s->puts[with_digit(s, root, parent)] += n_puts[parent]++ == 0;
       reached[d] = level + 1;
       COPSE_DO(add_edge(s, with_digit(s, root, parent), with_digit(s, root, d), arena,
                         &edges[tree->n_edges++], &us[d]));
@@ -160,14 +163,17 @@ static copse_status make_stage(const struct copse_topology *t, const struct cops
   COPSE_AT_END(end_stage)
   struct stage s = {.topology = t, .routes = routes, .stride = stride, .base = base, .err = err};
   COPSE_DO(COPSE_ARRAY(&s.scratch, (size_t)t->n_links, s.load, err));
-  COPSE_DO(COPSE_ARRAY(&s.scratch, (size_t)t->n_ranks, s.sends, err));
+  COPSE_DO(COPSE_ARRAYS(&s.scratch, (size_t)t->n_ranks, int, err, &s.sends, &s.puts));
   for (int r = 0; r < t->n_ranks; r++) {
     trees[r] = (struct copse_schedule_tree){.root = r, .phase = COPSE_PHASE_BROADCAST};
     COPSE_DO(grow(&s, arena, &trees[r]));
   }
   *load = 0;
-  int most = 0;
-  for (int r = 0; r < t->n_ranks; r++) most = s.sends[r] > most ? s.sends[r] : most;
+  int most = 0; /* of a worker: who puts in one tree alone shares them with others */
+  for (int r = 0; r < t->n_ranks; r++) {
+    int of = s.puts[r] > 1 ? 1 : COPSE_POLICY_WORKERS, n = (s.sends[r] + of - 1) / of;
+    most = n > most ? n : most;
+  }
   *us = s.us + most * COPSE_MESSAGE_US;
   for (int l = 0; l < t->n_links; l++)
     *load = fmax(*load, (double)s.load[l] / copse_q_to_double(t->links[l].bandwidth));

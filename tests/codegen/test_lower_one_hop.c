@@ -48,8 +48,10 @@ START_TEST(any_number_of_ranks_is_proved_and_right) {
   struct copse_schedule *schedule = full_mesh(_i);
   for (int i = 0; i < 3; i++) {
     struct copse_plan *plan = lower(schedule, choices[i]);
-    static const uint32_t workers[] = {5, 1, 5}; /* 2664 bytes are five times 512 */
-    ck_assert_uint_eq(plan->ranks[0].n_workers, workers[i]);
+    static const uint32_t parts[] = {5, 1, 5}; /* 2664 bytes are five times 512 */
+    uint32_t peers = _i > 2 ? (uint32_t)_i - 1 : 1, ways = peers < 6 ? peers : 6; /* 32 / 5 */
+    ck_assert_uint_eq(plan->header.n_pieces, parts[i]);
+    ck_assert_uint_eq(plan->ranks[0].n_workers, parts[i] * (i == 0 ? ways : 1));
     exec_check_all(plan, COPSE_BACKEND_CPU, counts);
     if (i == 2) exec_check_all(plan, COPSE_BACKEND_THREADS, counts + 3);
     copse_plan_free(plan);

@@ -72,7 +72,9 @@ static struct link *link_of(const struct lowering *l, int u, int rank) {
 
 /* Returns, of a rank's children in the broadcast, where those of a way begin. */
 static int first_of_way(const struct lowering *l, int u, int rank, int way) {
-  return copse_way_first(l->units.units[u].broadcast, rank, way, link_of(l, u, rank)->ways);
+  const struct copse_unit_tree *tree = l->units.units[u].broadcast;
+  return copse_way_first(tree->first_child[rank], tree->first_child[rank + 1], way,
+                         link_of(l, u, rank)->ways);
 }
 
 /* Returns, of the rank's workers, the one that does a way. */

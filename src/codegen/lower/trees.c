@@ -107,7 +107,8 @@ static int ways_of(const struct part *part, int rank) { return part->ways ? part
 /* Returns, of a rank's children in the tree's list, where those of a role begin; all ways' are
  * all. */
 static int first_of_way(const struct part *part, int rank, int way) {
-  return copse_way_first(part->tree, rank, way, ways_of(part, rank));
+  return copse_way_first(part->tree->first_child[rank], part->tree->first_child[rank + 1], way,
+                         ways_of(part, rank));
 }
 
 /* Counts children that the root of both phases puts to in the operation that sums up. */

@@ -380,6 +380,11 @@ copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instan
   return COPSE_OK;
 }
 
+int copse_ways(const struct copse_lower_options *options, int children, int n_trees) {
+  int ways = children > 1 ? copse_smaller(options->max_workers / n_trees, children) : 1;
+  return ways > 1 ? ways : 1;
+}
+
 /* Whether a rank deals its puts for a unit to several workers. In a schedule for one size it does
  * where its messages, one after the other, take longer than the links. A root's links are busy with
  * n_units trees: with many trees, which have workers of their own, the order counts. With eight
@@ -419,7 +424,7 @@ copse_status copse_units_ways(struct copse_arena *arena, const struct copse_sche
       const struct copse_unit *unit = &units->units[u];
       int children = unit->broadcast ? copse_tree_children(unit->broadcast, r) : 0;
       int of = r == unit->root ? n_roots[r] : n_puts[r];
-      ways[r] = children > 1 ? copse_smaller(options->max_workers / of, children) : 1;
+      ways[r] = copse_ways(options, children, of);
       if (ways[r] < 2 || !(units->in_order || options->low_latency) ||
           !is_dealt(schedule, unit, r, of))
         ways[r] = 1;

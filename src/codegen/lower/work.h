@@ -105,10 +105,15 @@ copse_status copse_units_ways(struct copse_arena *arena, const struct copse_sche
                               const struct copse_lower_options *options, int **ways,
                               struct copse_err *err) COPSE_CHECKED;
 
-/* Returns, of a rank's children in the tree's list, where those of such a role begin; all ways' are
- * all. */
-static inline int copse_way_first(const struct copse_unit_tree *tree, int rank, int way, int ways) {
-  return tree->first_child[rank] + copse_tree_children(tree, rank) * way / ways;
+/* Returns to how many ways a rank's puts to so many children are dealt, which puts in so many
+ * trees.
+ */
+int copse_ways(const struct copse_lower_options *options, int children, int n_trees);
+
+/* Returns where in a tree's list, of children [first, end), those of such a role begin; all ways'
+ * are all. */
+static inline int copse_way_first(int first, int end, int way, int ways) {
+  return first + (end - first) * way / ways;
 }
 
 /* How well a cut into so many instances can be dealt. */

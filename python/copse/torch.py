@@ -1016,9 +1016,9 @@ class ProcessGroupCopse(dist.ProcessGroup):
                 time.sleep(0.02)
             silent = [str(r) for r in range(self._n) if r not in said]
             named = re.search(r"rank (\d+) does not answer", text)
-            if silent and named and int(named[1]) in said:
+            if silent and (int(named[1]) in said if named else "no rank answers" in text):
                 # UCX: a rank that is killed while it writes to another's shared memory leaves that one
-                # without any message, and it blames the rank that it waits for
+                # without any message; of two others it blames the one that there is
                 text = ("copse: rank %s does not answer, by messages or in the store, within the group's "
                         "timeout of %g s: dead, stopped, or not in the same call" %
                         (", ".join(silent), self._seconds))

@@ -299,7 +299,8 @@ START_TEST(survivors_of_a_killed_rank_name_it_in_time) {
 END_TEST
 
 /* Rank 1 does not come back from MPI: _i 0, while all others live; 1, after the death of rank 2. It
- * names the rank that has been silent for longest as a guess. */
+ * names the rank that has been silent for longest as a guess; rank 0, to which nothing comes, none.
+ */
 START_TEST(a_call_of_mpi_that_does_not_return_is_left) {
   char before[PATH_MAX + 600], line[160];
   NEED_MPI();
@@ -317,10 +318,9 @@ START_TEST(a_call_of_mpi_that_does_not_return_is_left) {
            limit * 3 / 2, "another process has died, maybe the one silent for longest, rank ");
   ck_assert_msg(count_of(copse_test_result.err, line) == 1, "no '%s' in %s", line,
                 copse_test_result.err);
-  const char *silent = _i ? "does not answer" : "rank 1 does not answer";
-  ck_assert_msg(count_of(copse_test_result.err, "copse: rank 0: rank ") == 1 &&
-                    strstr(copse_test_result.err, silent),
-                "%s", copse_test_result.err);
+  const char *silent =
+      _i ? "copse: rank 0: no rank answers rank 0" : "copse: rank 0: rank 1 does not answer";
+  ck_assert_msg(count_of(copse_test_result.err, silent) == 1, "%s", copse_test_result.err);
 }
 END_TEST
 
@@ -362,27 +362,21 @@ START_TEST(a_slow_rank_is_waited_for) {
 END_TEST
 
 /* Rank 1 is killed and all others stand still for longer than the limit, as in a machine that is
- * paused; rank 0 goes on before rank 2, from which it has received nothing for so long. Where rank
- * 2 takes longer than three quarters of the limit to go on, as on a busy machine, rank 0 is right
- * to name it: then with a longer limit. */
+ * paused; rank 0 goes on before rank 2, from which it has received nothing for so long. Messages
+ * are short: who is killed within a longer one may cut another rank off. */
 START_TEST(a_pause_of_all_ranks_is_nobodys_fault) {
   char before[800];
-  const char *err;
-  int limit = 2;
   NEED(_i);
   write_plans("trees", 3);
   write_act();
   copse_test_write("noted", "echo $$ >$1.$OMPI_COMM_WORLD_RANK; shift; exec \"$@\"\n");
-  do {
-    snprintf(
-        before, sizeof before,
-        "%s%s sh %%/act %%/.out 1 'kill -9 $$; sleep 0.1; kill -STOP $(cat %%/pid.0 %%/pid.2); "
-        "sleep %d; kill -CONT $(cat %%/pid.0); sleep 0.4; kill -CONT $(cat %%/pid.2)' "
-        "sh %%/noted %%/pid %s -b 64K -e 64K -n 100000000",
-        start(_i, 3), _i == MPI ? "--enable-recovery" : "", limit + 1, backend(_i));
-    limit = 2 * run_with_limit(limit, before, "%/trees/allreduce.plan");
-    err = copse_test_result.err;
-  } while (limit <= 8 && count_of(err, "nor does") > 0);
+  snprintf(before, sizeof before,
+           "%s%s sh %%/act %%/.out 1 'kill -9 $$; sleep 0.1; kill -STOP $(cat %%/pid.0 %%/pid.2); "
+           "sleep 3; kill -CONT $(cat %%/pid.0); sleep 0.4; kill -CONT $(cat %%/pid.2)' "
+           "sh %%/noted %%/pid %s -b 64 -e 64 -n 100000000",
+           start(_i, 3), _i == MPI ? "--enable-recovery" : "", backend(_i));
+  run_with_limit(2, before, "%/trees/allreduce.plan");
+  const char *err = copse_test_result.err;
   ck_assert_msg(count_of(err, "rank 1 does not answer") == 2 && count_of(err, "nor does") == 0,
                 "%s", err);
 }

@@ -30,7 +30,7 @@ struct thread_wires {
   pthread_mutex_t lock;
   int n;
   unsigned latest;
-  _Atomic int cut; /* a rank, or -1 */
+  _Atomic int cut, deaf; /* a rank, or -1 */
   bool holds;
   size_t longest, n_messages;
   struct end ends[];
@@ -42,6 +42,7 @@ struct thread_wires *thread_wires_new(int n_ranks, unsigned latest) {
   wires->n = n_ranks;
   wires->latest = latest;
   atomic_init(&wires->cut, -1);
+  atomic_init(&wires->deaf, -1);
   for (int r = 0; r < n_ranks; r++) {
     wires->ends[r] = (struct end){.wires = wires, .rank = r, .random = (unsigned)r + 1};
     wires->ends[r].tail = &wires->ends[r].head;
@@ -53,6 +54,8 @@ struct thread_wires *thread_wires_new(int n_ranks, unsigned latest) {
 void thread_wires_hold(struct thread_wires *wires) { wires->holds = true; }
 
 void thread_wires_cut(struct thread_wires *wires, int rank) { atomic_store(&wires->cut, rank); }
+
+void thread_wires_deafen(struct thread_wires *wires, int rank) { atomic_store(&wires->deaf, rank); }
 
 size_t thread_wires_longest(const struct thread_wires *wires) { return wires->longest; }
 
@@ -116,7 +119,7 @@ static copse_status next_message(void *context, int *from, unsigned *tag, size_t
   struct end *end = context;
   pthread_mutex_lock(&end->wires->lock);
   if (++end->looks % 256 == 0) let_go(end);
-  struct message *it = end->head;
+  struct message *it = atomic_load(&end->wires->deaf) == end->rank ? NULL : end->head;
   if (it) {
     end->head = it->next;
     if (!end->head) end->tail = &end->head;

@@ -14,6 +14,8 @@ copse_wire thread_wire(struct thread_wires *wires, int rank);
 void thread_wires_hold(struct thread_wires *wires);
 /* From now on sends to the rank fail with COPSE_DEVICE, "the cable is cut". */
 void thread_wires_cut(struct thread_wires *wires, int rank);
+/* From now on nothing comes to the rank, as where its queue is broken. */
+void thread_wires_deafen(struct thread_wires *wires, int rank);
 /* Bytes of the longest message so far. */
 size_t thread_wires_longest(const struct thread_wires *wires);
 /* Messages so far. */

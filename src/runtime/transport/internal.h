@@ -10,6 +10,26 @@
 /* Tags below are the transport's own. */
 #define COPSE_TRANSPORT_FIRST_TAG 8u
 
+/* So much may be on its way before workers wait for it: enough for any pipeline. */
+#define MOST_OUTGOING_BYTES ((size_t)64 << 20)
+/* Messages of launches up to this are copied into batches: a message costs more than a copy, and
+ * TCP's buffers count a short one as a page. */
+#define MOST_PART_BYTES 4096u
+#define BATCH_BYTES ((size_t)32 << 10)
+/* Of a message of the transport's own; more is nothing that copse has sent. */
+#define MOST_OWN_BYTES ((size_t)1 << 24)
+/* Looked at in one step, so that others get their turn. */
+#define MOST_AT_ONCE 64
+/* Parts of the time limit: when a rank that stands still begins to ask, and again after as long;
+ * how long one that is asked must be silent to be at fault (on a shared core it takes a while);
+ * when a rank to which nothing comes, from several others, gives up. It may be cut off: where a
+ * rank is killed while it writes to the queue that all of a host have at another (UCX's shared
+ * memory), nothing behind in the queue is ever taken out. Others can tell who is dead, and say so
+ * first. */
+#define ASK_AFTER 0.125
+#define SILENT_FOR 0.75
+#define CUT_OFF_AFTER 1.25
+
 /* What must be the same at all who take part in a launch. Compared as bytes: no holes. */
 struct copse_transport_call {
   uint64_t launch; /* the transport's */

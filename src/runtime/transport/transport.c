@@ -10,6 +10,7 @@
  *
  * Where the chain is a circle, the rank that has been silent for longest is named. Where all answer
  * and none moves, the launch is reported as a standstill. The first reason is sent to all ranks.
+ * A rank to which nothing comes may itself be cut off: it names nobody, and after the others.
  */
 #include <math.h>
 #include <sched.h>
@@ -24,18 +25,8 @@
 #include "runtime/transport/internal.h"
 
 #define DEFAULT_TIMEOUT_SECONDS 600.0
-/* So much may be on its way before workers wait for it: enough for any pipeline. */
-#define MOST_OUTGOING_BYTES ((size_t)64 << 20)
 /* How long a broken transport tries to notify the others. */
 #define NOTIFY_SECONDS 0.5
-/* Of a message of the transport's own; more is nothing that copse has sent. */
-#define MOST_OWN_BYTES ((size_t)1 << 24)
-/* Messages of launches up to this are copied into batches: a message costs more than a copy, and
- * TCP's buffers count a short one as a page. */
-#define MOST_PART_BYTES 4096u
-#define BATCH_BYTES ((size_t)32 << 10)
-/* Looked at in one step, so that others get their turn. */
-#define MOST_AT_ONCE 64
 
 /* ---- its end ------------------------------------------------------------------------------ */
 
@@ -286,10 +277,6 @@ copse_status copse_transport_fail(struct copse_transport *transport, const struc
 #define NAP_NANOSECONDS 50000
 #define WAIT_MICROSECONDS 1000u
 #define STEPS_A_LOOK 32u /* looking at the clock takes longer than a step */
-/* Parts of the time limit: when a rank that stands still begins to ask, and again after as long;
- * how long one that is asked must be silent to be at fault (on a shared core it takes a while). */
-#define ASK_AFTER 0.125
-#define SILENT_FOR 0.75
 
 static void rest(struct copse_transport *transport) {
   static const struct timespec nap = {0, NAP_NANOSECONDS};
@@ -357,11 +344,14 @@ static void report_silent(struct copse_transport *transport, uint32_t rank, doub
                rank, since, transport->timeout, others);
 }
 
-/* Finds the rank that has been silent for longest, if since before `recent`; else NOBODY. */
-static uint32_t find_silent(const struct copse_transport *transport, double recent) {
+/* Finds the rank that has been silent for longest, if since before `recent`; else NOBODY. *n: how
+ * many have been. */
+static uint32_t find_silent(const struct copse_transport *transport, double recent, uint32_t *n) {
   uint32_t found = COPSE_TRANSPORT_NOBODY;
+  *n = 0;
   for (uint32_t r = 0; r < transport->n; r++) {
     if (r == transport->me || transport->peers[r].last_message >= recent) continue;
+    ++*n;
     if (found == COPSE_TRANSPORT_NOBODY ||
         transport->peers[r].last_message < transport->peers[found].last_message)
       found = r;
@@ -381,11 +371,22 @@ static bool any_moves(const struct copse_transport *transport, double recent) {
 
 /* Follows who waits for whom. A rank that doesn't answer is at fault; where a rank still moves the
  * wait goes on. A rank whose workers wait for several others names one of them, so the chain may
- * lead to no fault: then the state of all ranks decides. */
+ * lead to no fault: then the state of all ranks decides. Where all have become silent, those that
+ * still hear each other judge first. */
 static void judge(struct copse_transport *transport, double now) {
   char text[200] = "";
-  uint32_t rank = waits_for(transport, text, sizeof text);
+  uint32_t rank = waits_for(transport, text, sizeof text), n_silent;
   double recent = now - SILENT_FOR * transport->timeout;
+  const uint32_t silent = find_silent(transport, recent, &n_silent);
+  if (n_silent > 1 && n_silent + 1 == transport->n && transport->peers[silent].last_message > 0) {
+    if (now - transport->last_move >= CUT_OFF_AFTER * transport->timeout)
+      (void)refuse(
+          transport, COPSE_TIMEOUT,
+          "no rank answers rank %u (the time limit is %.3g s): all are dead or stopped, or "
+          "one was killed while it wrote to memory that it shares with rank %u",
+          transport->me, transport->timeout, transport->me);
+    return;
+  }
   for (uint32_t i = 0; i < transport->n && rank < transport->n && rank != transport->me; i++) {
     const struct copse_peer *peer = &transport->peers[rank];
     if (peer->last_message < recent) {
@@ -398,9 +399,8 @@ static void judge(struct copse_transport *transport, double now) {
     }
     rank = peer->pong.waits_for;
   }
-  rank = find_silent(transport, recent);
-  if (rank != COPSE_TRANSPORT_NOBODY)
-    report_silent(transport, rank, now, recent);
+  if (silent != COPSE_TRANSPORT_NOBODY)
+    report_silent(transport, silent, now, recent);
   else if (any_moves(transport, recent))
     transport->last_move = recent;
   else

@@ -31,16 +31,36 @@ static copse_status cannot(const char *what, const char *path, int error, struct
                     strerror(error));
 }
 
+static copse_status too_large(const char *label, struct copse_err *err) {
+  return copse_fail(err, COPSE_BAD_INPUT, "%s: larger than 1 GiB, which no input of copse is",
+                    label);
+}
+
+/* More is asked of a file than it has, to see its end. */
+enum { READ_BYTES = 1 << 16 };
+
+/* Room for a file of about so many bytes, if that is known: at once, so that it isn't copied. */
+static copse_status make_room(const char *label, size_t size, char **buffer, size_t *capacity,
+                              struct copse_err *err) {
+  if (size == 0) return COPSE_OK;
+  COPSE_DO(copse_memory_check(size, label, NULL, err, "reading it"));
+  *capacity = size + READ_BYTES + 1;
+  return copse_calloc(*capacity, 1, buffer, err);
+}
+
 static copse_status read_all(FILE *in, const char *label, char **data, size_t *size,
                              struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *buffer = NULL;
   size_t capacity = 0, used = 0;
+  struct stat about;
+  if (fstat(fileno(in), &about) == 0 && S_ISREG(about.st_mode)) {
+    if (about.st_size > (off_t)COPSE_FILE_MAX_BYTES) return too_large(label, err);
+    COPSE_DO(make_room(label, (size_t)about.st_size, &buffer, &capacity, err));
+  }
   for (size_t n = 1; n > 0; used += n) {
-    COPSE_DO(copse_grow(&buffer, &capacity, used + 65537, 1, err));
+    COPSE_DO(copse_grow(&buffer, &capacity, used + READ_BYTES + 1, 1, err));
     n = fread(buffer + used, 1, capacity - used - 1, in);
-    if (used + n > COPSE_FILE_MAX_BYTES)
-      return copse_fail(err, COPSE_BAD_INPUT, "%s: larger than 1 GiB, which no input of copse is",
-                        label);
+    if (used + n > COPSE_FILE_MAX_BYTES) return too_large(label, err);
   }
   if (ferror(in)) return cannot("read", label, errno, err);
   buffer[used] = '\0';
@@ -64,6 +84,15 @@ static copse_status no_memory(const char *label, struct copse_err *err) {
   return copse_fail(err, COPSE_NOMEM, "%s: out of memory for gzip", label);
 }
 
+/* Returns what the last four bytes say that a member unpacks to, 0 where that can't be (deflate
+ * makes at most 1032 bytes of one): of several members it is the last one's. */
+static size_t unpacked_size(const char *packed, size_t size) {
+  const unsigned char *end = (const unsigned char *)packed + size;
+  if (size < 18) return 0; /* no member is as short */
+  size_t said = end[-4] | (size_t)end[-3] << 8 | (size_t)end[-2] << 16 | (size_t)end[-1] << 24;
+  return said <= COPSE_FILE_MAX_BYTES && said / 1032 <= size ? said : 0;
+}
+
 /* Unpacks gzip's members, one or more in a row. Nothing may follow them. */
 static copse_status unpack(const char *label, const char *packed, size_t size, char **data,
                            size_t *unpacked, struct copse_err *err) {
@@ -71,9 +100,10 @@ static copse_status unpack(const char *label, const char *packed, size_t size, c
   COPSE_AT_END(end_inflate) z_stream z = {0};
   size_t capacity = 0, used = 0, taken = 0;
   if (inflateInit2(&z, GZIP) != Z_OK) return no_memory(label, err);
+  COPSE_DO(make_room(label, unpacked_size(packed, size), &buffer, &capacity, err));
   for (int status = Z_OK; taken < size || status != Z_STREAM_END;) {
     if (status == Z_STREAM_END && inflateReset(&z) != Z_OK) return no_memory(label, err);
-    COPSE_DO(copse_grow(&buffer, &capacity, used + 65537, 1, err));
+    COPSE_DO(copse_grow(&buffer, &capacity, used + READ_BYTES + 1, 1, err));
     uInt in = some(size - taken), out = some(capacity - used - 1);
     z.next_in = (const Bytef *)packed + taken;
     z.next_out = (Bytef *)buffer + used;

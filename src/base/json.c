@@ -27,7 +27,7 @@ struct pass {
   char nesting[MAX_DEPTH]; /* '{' or '[' */
   int depth;
   int values;       /* commas and containers seen: within a factor of two of cJSON's items */
-  const char *name; /* the last string at depth 1, without quotes */
+  const char *name; /* the last string, without quotes */
   size_t name_size;
   struct copse_json_list *lists; /* NULL: none */
   struct copse_text out;
@@ -112,10 +112,13 @@ static copse_status close_container(struct pass *s) {
 
 /* Finds the list that an array is which begins here, or NULL. */
 static struct copse_json_list *find_list(const struct pass *s) {
-  if (!s->lists || s->depth != 1 || s->nesting[0] != '{' || !s->name) return NULL;
+  if (!s->lists || !s->name || s->depth < 1 || s->depth > 2) return NULL;
+  if (s->nesting[0] != '{' || s->nesting[s->depth - 1] != '{') return NULL;
   for (int i = 0; i < COPSE_JSON_LISTS; i++) {
     const char *name = s->lists[i].name;
-    if (name && strlen(name) == s->name_size && memcmp(name, s->name, s->name_size) == 0)
+    if (!name || (*name == '/') != (s->depth == 2)) continue;
+    name += *name == '/';
+    if (strlen(name) == s->name_size && memcmp(name, s->name, s->name_size) == 0)
       return &s->lists[i];
   }
   return NULL;

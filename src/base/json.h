@@ -16,14 +16,14 @@
 
 /* Items of an array that are still text. */
 struct copse_json_list {
-  const char *name; /* the root's key */
+  const char *name; /* the root's key; "/key": that of an object in the root */
   struct copse_json_piece {
     const char *from, *end;
     long line;
   } * items; /* [n] */
   size_t n, capacity;
 };
-#define COPSE_JSON_LISTS 2
+#define COPSE_JSON_LISTS 4
 
 /* One parsed document; `file` is borrowed and names it in messages. */
 struct copse_json {
@@ -37,10 +37,10 @@ copse_status copse_json_parse(const char *file, const char *data, size_t size,
 void copse_json_free(struct copse_json *json);
 
 /*
- * Parses the same, but leaves the items of the root's arrays `names` [COPSE_JSON_LISTS] (NULL:
- * none) as text, to be parsed one by one: a value costs some 150 bytes, and a file may have a
- * hundred million. The arrays are empty in the document. `data` stays the caller's, for as long as
- * items are parsed; an item that is no JSON is found then.
+ * Parses the same, but leaves the items of the arrays `names` [COPSE_JSON_LISTS] (NULL: none) as
+ * text, to be parsed one by one: a value costs some 150 bytes, and a file may have a hundred
+ * million. The arrays are empty in the document. `data` stays the caller's, for as long as items
+ * are parsed; an item that is no JSON is found then.
  */
 copse_status copse_json_parse_lists(const char *file, const char *data, size_t size,
                                     const char *const names[COPSE_JSON_LISTS],

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 
 #include <stdalign.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,4 +169,23 @@ uint64_t copse_memory_available(void) {
     if (left < available) available = left;
   }
   return available;
+}
+
+#define LITTLE_BYTES ((uint64_t)1 << 20)
+
+copse_status copse_memory_check(uint64_t bytes, const char *place, const char *mend,
+                                struct copse_err *err, const char *what, ...) {
+  char text[160];
+  uint64_t available = bytes > LITTLE_BYTES ? copse_memory_available() : UINT64_MAX;
+  va_list arguments;
+  if (bytes <= available) return COPSE_OK;
+  va_start(arguments, what);
+  vsnprintf(text, sizeof text, what, arguments);
+  va_end(arguments);
+  return copse_fail_at(
+      err, COPSE_NOMEM, place, 0,
+      "%s takes about %llu bytes of memory, and %llu are available; more memory%s%s"
+      "%s would do",
+      text, (unsigned long long)bytes, (unsigned long long)available, mend ? ", or " : "",
+      mend ? mend : "", mend ? "," : "");
 }

@@ -93,3 +93,11 @@ void copse_arena_free(struct copse_arena *arena);
 /* Returns the bytes that can be taken without swapping and within limits of the control group and
  * the address space; UINT64_MAX where the system doesn't tell. */
 uint64_t copse_memory_available(void);
+
+/* Fails with COPSE_NOMEM where that is less than `bytes`, before what takes them is begun: "PLACE:
+ * WHAT takes about 5 bytes of memory, and 4 are available; more memory, or MEND, would do". mend:
+ * NULL, none. Little (1 MiB) is not asked about, which costs as much as reading three short files.
+ */
+copse_status copse_memory_check(uint64_t bytes, const char *place, const char *mend,
+                                struct copse_err *err, const char *what, ...)
+    __attribute__((format(printf, 5, 6))) COPSE_CHECKED;

@@ -538,19 +538,16 @@ static copse_status lower(void *options, struct copse_cli_work *w) {
   w->place = copse_file_label(o->input);
   copse_cli_phase("read");
   COPSE_DO(copse_schedule_load(o->input, &w->schedule, &w->err));
-  bool in_chunks = strcmp(o->to, "plan") == 0 && !o->lower.low_latency;
-  COPSE_DO(copse_lower_check_size(w->schedule, in_chunks, w->place, &w->err));
+  bool plan = strcmp(o->to, "plan") == 0;
+  COPSE_DO(copse_lower_check_size(w->schedule, plan ? &o->lower : NULL, w->place, &w->err));
   COPSE_DO(load_given(o, w));
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
   copse_cli_phase("lower");
   begin_said(o, w);
-  if (strcmp(o->to, "msccl") == 0)
-    COPSE_DO(to_msccl(o, w));
-  else if (strcmp(o->to, "mscclpp") == 0)
-    COPSE_DO(to_mscclpp(o, w));
-  else
-    COPSE_DO(to_plan(o, w));
+  bool msccl = strcmp(o->to, "msccl") == 0;
+  COPSE_DO(plan ? to_plan(o, w) : msccl ? to_msccl(o, w) : to_mscclpp(o, w));
   COPSE_DO(copse_text_status(&w->text, &w->err));
+  COPSE_DO(copse_cli_announce(o->output, w->made_size, "fewer --instances would do", &w->err));
   COPSE_DO(copse_cli_write(o->output, w->made, w->made_size, &w->err));
   if (!copse_cli_is_stdout(o->output)) fputs(w->text.data, stdout);
   return COPSE_OK;

@@ -383,19 +383,27 @@ static void print_counted(const void *thing, struct copse_text *to) {
   if (text.failed) to->failed = true;
 }
 
+copse_status copse_cli_announce(const char *path, size_t size, const char *instead,
+                                struct copse_err *err) {
+  const bool readable = size <= COPSE_FILE_MAX_BYTES;
+  const double gigabytes = (double)size / 1e9;
+  if (instead && !readable)
+    return copse_fail(err, COPSE_NOMEM, "%s: would have %.1f GB, more than copse reads (1 GiB); %s",
+                      path, gigabytes, instead);
+  if (size <= MANY_BYTES) return COPSE_OK;
+  copse_cli_progress_end();
+  fprintf(stderr, "copse: note: %s: %.2f GB are written%s%s\n", path, gigabytes,
+          strstr(path, ".gz") ? " before they are packed" : "; as FILE.gz a sixth or less",
+          readable ? "" : "; more than copse reads (1 GiB)");
+  return COPSE_OK;
+}
+
 copse_status copse_cli_write_schedule(const char *path, const struct copse_schedule *schedule,
                                       const char *instead, size_t *size,
                                       struct copse_err *err) {
   const struct counted counted = {.schedule = schedule, .size = size};
   *size = is_short(schedule) ? 0 : copse_text_measure(copse_schedule_print, schedule);
-  double gigabytes = (double)*size / 1e9;
-  if (instead && *size > COPSE_FILE_MAX_BYTES)
-    return copse_fail(err, COPSE_NOMEM, "%s: would have %.1f GB, more than copse reads (1 GiB); %s",
-                      path, gigabytes, instead);
-  if (*size > MANY_BYTES)
-    copse_note(&copse_cli_notes, "%s: %.2f GB are written%s%s", path, gigabytes,
-               strstr(path, ".gz") ? " before they are packed" : "; as FILE.gz a tenth",
-               *size > COPSE_FILE_MAX_BYTES ? "; more than copse reads (1 GiB)" : "");
+  COPSE_DO(copse_cli_announce(path, *size, instead, err));
   if (copse_cli_is_stdout(path)) copse_cli_progress_end();
   return copse_file_print(path, print_counted, &counted, err);
 }

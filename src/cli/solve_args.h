@@ -37,9 +37,13 @@ copse_status copse_cli_load_demand(const struct copse_cli_solve *args,
                                    struct copse_solve_options *options,
                                    struct copse_cli_work *work) COPSE_CHECKED;
 
-/* Writes the schedule; a large one's size is noted first. COPSE_NOMEM where copse could not read
- * the file again; `instead` says what to do (NULL: it is written all the same). *size: its bytes
- * before they are packed. */
+/* Says at once, and not with the notes at the end, how much is to be written, where it is much.
+ * COPSE_NOMEM where copse could not read it; `instead` says what would do. NULL: it is written all
+ * the same. */
+copse_status copse_cli_announce(const char *path, size_t size, const char *instead,
+                                struct copse_err *err) COPSE_CHECKED;
+
+/* Writes the schedule after that. *size: its bytes before they are packed. */
 copse_status copse_cli_write_schedule(const char *path, const struct copse_schedule *schedule,
                                       const char *instead, size_t *size,
                                       struct copse_err *err) COPSE_CHECKED;

@@ -240,12 +240,13 @@ static copse_status read_demand(struct copse_reader *r, const cJSON *rows) {
 }
 
 /* Takes zeroed memory for the items of a list that is still text, and checks that it is one. */
-static copse_status take_items(struct copse_reader *r, const char *key, size_t size,
-                               const struct copse_json_list **list, void *out_pointer) {
+copse_status copse_reader_take_items(struct copse_reader *r, const cJSON *object, const char *name,
+                                     size_t size, const struct copse_json_list **list,
+                                     void *out_pointer) {
   const cJSON *array;
-  COPSE_DO(copse_json_get_array(&r->json, r->json.root, key, &array, r->err));
-  *list = copse_json_list(&r->json, key);
-  if ((*list)->n > INT32_MAX) return copse_reader_refuse(r, r->json.root, NULL, "too many items");
+  COPSE_DO(copse_json_get_array(&r->json, object, name + (*name == '/'), &array, r->err));
+  *list = copse_json_list(&r->json, name);
+  if ((*list)->n > INT32_MAX) return copse_reader_refuse(r, object, NULL, "too many items");
   return copse_reader_take(r, (*list)->n, size, out_pointer);
 }
 
@@ -256,7 +257,7 @@ static copse_status read_flows(struct copse_reader *r) {
   const struct copse_json_list *flows;
   const cJSON *root = r->json.root;
   bool forward;
-  COPSE_DO(take_items(r, "flows", sizeof *out, &flows, &out));
+  COPSE_DO(copse_reader_take_items(r, root, "flows", sizeof *out, &flows, &out));
   COPSE_DO(copse_json_get_bool_or(&r->json, root, "forward", true, &forward, r->err));
   s->no_forward = !forward;
   for (size_t i = 0; i < flows->n; i++) {
@@ -500,11 +501,31 @@ static copse_status check_shares(struct copse_reader *r) {
   return COPSE_OK;
 }
 
-/* Reads, if they are there, changes of the compact form: by tree, then by image, of those that
- * there are. */
+/* Reads a change of the compact form: by tree, then by image, of those that there are. */
+static copse_status read_change(struct copse_reader *r, const cJSON *item, int images,
+                                struct copse_schedule_change *c) {
+  const struct copse_schedule *s = r->schedule;
+  const struct copse_schedule_change *before = c > s->changes ? c - 1 : NULL;
+  struct copse_schedule_edge *to;
+  const cJSON *edges;
+  int image;
+  COPSE_DO(copse_json_expect_object(&r->json, item, r->json.root, "a change", change_keys, r->err));
+  COPSE_DO(copse_json_get_index(&r->json, item, "tree", s->n_trees, &c->tree, r->err));
+  COPSE_DO(copse_json_get_index(&r->json, item, "image", images, &image, r->err));
+  COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &c->weight, r->err));
+  c->image = image;
+  if (before && (before->tree > c->tree || (before->tree == c->tree && before->image > c->image)))
+    return copse_reader_refuse(r, item, NULL, "\"changes\" must come by tree, then by image");
+  COPSE_DO(copse_reader_take_list(r, item, "edges", sizeof *to, &edges, &to));
+  COPSE_JSON_EACH (edge, edges) COPSE_DO(read_edge(r, edge, item, s->n_ranks, &to[c->n_edges++]));
+  c->edges = to;
+  return COPSE_OK;
+}
+
+/* Reads changes, if they are there. */
 static copse_status read_changes(struct copse_reader *r) {
   struct copse_schedule *s = r->schedule;
-  const cJSON *changes, *edges;
+  const struct copse_json_list *changes;
   struct copse_schedule_change *out;
   int images = copse_schedule_images(s) <= all_ranks(s) ? (int)copse_schedule_images(s) : 0;
   if (s->n_absent > 0 && !copse_json_get(r->json.root, "changes"))
@@ -513,25 +534,13 @@ static copse_status read_changes(struct copse_reader *r) {
   if (s->n_rotations == 0 || images == 0)
     return copse_reader_refuse(r, r->json.root, NULL,
                                "\"changes\" are for a \"symmetry\" of no more images than ranks");
-  COPSE_DO(copse_reader_take_list(r, r->json.root, "changes", sizeof *out, &changes, &out));
+  COPSE_DO(copse_reader_take_items(r, r->json.root, "changes", sizeof *out, &changes, &out));
   s->changes = out;
   s->excepted = true;
-  COPSE_JSON_EACH (item, changes) {
-    struct copse_schedule_change *c = &out[s->n_changes++];
-    struct copse_schedule_edge *to;
-    int image;
-    COPSE_DO(
-        copse_json_expect_object(&r->json, item, r->json.root, "a change", change_keys, r->err));
-    COPSE_DO(copse_json_get_index(&r->json, item, "tree", s->n_trees, &c->tree, r->err));
-    COPSE_DO(copse_json_get_index(&r->json, item, "image", images, &image, r->err));
-    COPSE_DO(copse_json_get_rational(&r->json, item, "weight", &c->weight, r->err));
-    c->image = image;
-    if (s->n_changes > 1 &&
-        (c[-1].tree > c->tree || (c[-1].tree == c->tree && c[-1].image > c->image)))
-      return copse_reader_refuse(r, item, NULL, "\"changes\" must come by tree, then by image");
-    COPSE_DO(copse_reader_take_list(r, item, "edges", sizeof *to, &edges, &to));
-    COPSE_JSON_EACH (edge, edges) COPSE_DO(read_edge(r, edge, item, s->n_ranks, &to[c->n_edges++]));
-    c->edges = to;
+  for (size_t i = 0; i < changes->n; i++) {
+    COPSE_AT_END(copse_json_free_at) struct copse_json change;
+    COPSE_DO(copse_json_item(&r->json, changes, i, &change, r->err));
+    COPSE_DO(read_change(r, change.root, images, &out[s->n_changes++]));
   }
   return COPSE_OK;
 }
@@ -542,7 +551,7 @@ static copse_status read_trees(struct copse_reader *r) {
   const struct copse_json_list *trees;
   if (copse_json_get(r->json.root, "symmetry"))
     COPSE_DO(read_symmetry(r, copse_json_get(r->json.root, "symmetry")));
-  COPSE_DO(take_items(r, "trees", sizeof *out, &trees, &out));
+  COPSE_DO(copse_reader_take_items(r, r->json.root, "trees", sizeof *out, &trees, &out));
   s->trees = out;
   for (size_t i = 0; i < trees->n; i++) {
     COPSE_AT_END(copse_json_free_at) struct copse_json tree;
@@ -685,12 +694,29 @@ static void release(struct copse_reader *r) {
   copse_arena_free(&r->scratch);
 }
 
+/* Fails with COPSE_NOMEM, before they are read, where memory does not suffice for the items of all
+ * lists. An object is an edge, a path or a flow, and what stands between two commas is at most a
+ * node. */
+static copse_status check_room(const struct copse_json *json, struct copse_err *err) {
+  const uint64_t object = sizeof(struct copse_schedule_edge) + 16, node = sizeof(int);
+  uint64_t bytes = 0;
+  for (int i = 0; i < COPSE_JSON_LISTS; i++) {
+    const struct copse_json_list *list = &json->lists[i];
+    const char *at = list->n > 0 ? list->items[0].from : NULL;
+    const char *end = list->n > 0 ? list->items[list->n - 1].end : NULL;
+    for (; at < end; at++) bytes += *at == '{' ? object : *at == ',' ? node : 0;
+  }
+  return copse_memory_check(bytes, json->file, "a schedule of fewer ranks", err,
+                            "what is listed in it");
+}
+
 static copse_status parse(const char *label, const char *data, size_t size, copse_status untrue,
                           struct copse_schedule **out, struct copse_err *err) {
   COPSE_AT_END(release) struct copse_reader r = {.untrue = untrue, .err = err};
   *out = NULL;
-  static const char *const lists[COPSE_JSON_LISTS] = {"trees", "flows"};
+  static const char *const lists[COPSE_JSON_LISTS] = {"trees", "flows", "changes", "/cuts"};
   COPSE_DO(copse_json_parse_lists(label, data, size, lists, &r.json, err));
+  COPSE_DO(check_room(&r.json, err));
   COPSE_DO(copse_calloc(1, sizeof *r.schedule, &r.schedule, err));
   COPSE_DO(read_document(&r));
   *out = r.schedule;

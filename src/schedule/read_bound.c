@@ -90,11 +90,16 @@ static copse_status read_forests(struct copse_reader *r, const cJSON *bound) {
   struct copse_bound *b = &r->schedule->bound;
   struct copse_schedule_cut *cut;
   struct copse_schedule_potential *potential;
-  const cJSON *cuts, *potentials;
-  COPSE_DO(copse_reader_take_list(r, bound, "cuts", sizeof *cut, &cuts, &cut));
+  const struct copse_json_list *cuts;
+  const cJSON *potentials;
+  COPSE_DO(copse_reader_take_items(r, bound, "/cuts", sizeof *cut, &cuts, &cut));
   COPSE_DO(
       copse_reader_take_list(r, bound, "potentials", sizeof *potential, &potentials, &potential));
-  COPSE_JSON_EACH (item, cuts) COPSE_DO(read_cut(r, item, bound, &cut[b->n_cuts++]));
+  for (size_t i = 0; i < cuts->n; i++) {
+    COPSE_AT_END(copse_json_free_at) struct copse_json item;
+    COPSE_DO(copse_json_item(&r->json, cuts, i, &item, r->err));
+    COPSE_DO(read_cut(r, item.root, bound, &cut[b->n_cuts++]));
+  }
   COPSE_JSON_EACH (item, potentials)
     COPSE_DO(read_potential(r, item, bound, &potential[b->n_potentials++]));
   b->kind = COPSE_BOUND_FORESTS;
@@ -109,6 +114,13 @@ copse_status copse_reader_bound(struct copse_reader *r) {
   COPSE_DO(
       copse_json_expect_object(&r->json, bound, r->json.root, "\"bound\"", bound_keys, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, bound, "time_per_GB", &b->time_per_GB, r->err));
+  const char *kind = "cut";
+  if (copse_json_get(bound, "kind"))
+    COPSE_DO(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
+  bool forests = strcmp(kind, "forests") == 0 && r->schedule->collective == COPSE_ALLREDUCE;
+  if (copse_json_get(bound, "cuts") && !forests) /* they would not be looked at */
+    return copse_reader_refuse(
+        r, bound, NULL, "\"cuts\" are for an allreduce's bound, and need \"kind\": \"forests\"");
   if (r->schedule->collective == COPSE_ALLTOALL && copse_json_get(bound, "lengths")) {
     b->kind = COPSE_BOUND_LENGTHS;
     return read_lengths(r, bound, &b->lengths, &b->n_lengths);
@@ -117,10 +129,6 @@ copse_status copse_reader_bound(struct copse_reader *r) {
     return copse_reader_refuse(
         r, bound, NULL,
         "\"bound\" needs \"lengths\" of links, such as {\"gpu0>gpu1\": 1}, or a \"cut\"");
-  const char *kind = "cut";
-  if (copse_json_get(bound, "kind"))
-    COPSE_DO(copse_json_get_string(&r->json, bound, "kind", &kind, r->err));
-  bool forests = strcmp(kind, "forests") == 0 && r->schedule->collective == COPSE_ALLREDUCE;
   if (!forests || copse_json_get(bound, "cut"))
     COPSE_DO(copse_reader_nodes(r, bound, "cut", &b->cut, &b->n_cut));
   if (forests) return read_forests(r, bound);

@@ -38,6 +38,11 @@ copse_status copse_reader_take_list(struct copse_reader *r, const cJSON *object,
                                     size_t size, const cJSON **array,
                                     void *out_pointer) COPSE_CHECKED;
 
+/* Does the same for a list that is still text, by its name in copse_json_parse_lists. */
+copse_status copse_reader_take_items(struct copse_reader *r, const cJSON *object, const char *name,
+                                     size_t size, const struct copse_json_list **list,
+                                     void *out_pointer) COPSE_CHECKED;
+
 /* Reads the bound; that for a size; that of trees on the fabric's own routes. */
 copse_status copse_reader_bound(struct copse_reader *r) COPSE_CHECKED;
 copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) COPSE_CHECKED;

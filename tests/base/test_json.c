@@ -428,6 +428,39 @@ START_TEST(lists_refuse_what_the_whole_does) {
 }
 END_TEST
 
+/* "/cuts": of an object in the root, no other; its items have the file's lines. */
+START_TEST(lists_of_an_object_in_the_root_stay_text_too) {
+  static const char *const names[COPSE_JSON_LISTS] = {"trees", "/cuts"};
+  static const char text[] =
+      "{\"cuts\": [7], \"trees\": [{\"cuts\": [8]}],\n"
+      " \"bound\": {\"x\": {\"cuts\": [9]}, \"trees\": [6],\n  \"cuts\": [{\"a\": 1},\n {\"a\": "
+      "2}]},\n"
+      " \"last\": {}, \"list\": [{\"cuts\": [5]}]}";
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_json json, item;
+  ASSERT_OK(copse_json_parse_lists("t", text, sizeof text - 1, names, &json, &err), &err);
+  const cJSON *bound = copse_json_get(json.root, "bound");
+  ck_assert_int_eq(cJSON_GetArraySize(copse_json_get(json.root, "cuts")), 1);
+  ck_assert_int_eq(cJSON_GetArraySize(copse_json_get(bound, "trees")), 1);
+  ck_assert_int_eq(cJSON_GetArraySize(copse_json_get(bound, "cuts")), 0);
+  ck_assert_int_eq(cJSON_GetArraySize(copse_json_get(copse_json_get(bound, "x"), "cuts")), 1);
+  const cJSON *in_list = copse_json_first(copse_json_get(json.root, "list"));
+  ck_assert_int_eq(cJSON_GetArraySize(copse_json_get(in_list, "cuts")), 1);
+  ck_assert_uint_eq(copse_json_list(&json, "trees")->n, 1);
+  const struct copse_json_list *list = copse_json_list(&json, "/cuts");
+  ck_assert_uint_eq(list->n, 2);
+  for (int i = 0; i < 2; i++) {
+    int64_t a;
+    ASSERT_OK(copse_json_item(&json, list, (size_t)i, &item, &err), &err);
+    ASSERT_OK(copse_json_get_int(&item, item.root, "a", i + 1, i + 1, &a, &err), &err);
+    ck_assert_int_eq(copse_json_line(item.root, NULL), 3 + i);
+    copse_json_free(&item);
+  }
+  ck_assert_int_eq(copse_json_line(copse_json_get(json.root, "last"), NULL), 5);
+  copse_json_free(&json);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("base/json");
   TCase *tc = tcase_create("reading");
@@ -445,6 +478,7 @@ int main(void) {
   tcase_add_loop_test(tc, lists_have_the_items_of_the_whole_document, 0,
                       COPSE_TEST_SOME(copse_test_all() ? 3000 : 700));
   tcase_add_loop_test(tc, lists_refuse_what_the_whole_does, 0, 15);
+  tcase_add_test(tc, lists_of_an_object_in_the_root_stay_text_too);
   suite_add_tcase(suite, tc);
   tc = tcase_create("refusals");
   tcase_add_loop_test(tc, what_is_no_json_is_refused_with_its_line, 0,

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "support/command.h"
 #include "support/support.h"
 
@@ -229,34 +230,101 @@ START_TEST(in_network_without_a_marked_switch_is_remarked_on) {
 END_TEST
 
 /* A command in ever more memory, until it has enough: too little is said before it starts, with
- * the bytes. */
-static void check_too_little(const char *command, const char *what, const char *mend) {
-  int said = 0, status = 0;
-  for (int kib = 50000; kib <= 300000 && !(said > 0 && status == 0); kib += 10000) {
+ * the bytes. These are about what it then turns out to take of the limit, of which arrays that grow
+ * take more than they use. */
+static void check_too_little(const char *command, int step, const char *what, const char *mend) {
+  double bytes = 0, available = 0, lacks;
+  int said = 0, status = 1, kib = 40000;
+  for (; kib <= 300000 && status != 0; kib += step) {
     status = run("ulimit -v %d; %s", kib, command);
-    if (!strstr(result.err, what)) continue;
+    const char *at = strstr(result.err, what);
+    if (!at || said > 0) continue;
     ck_assert_int_eq(status, 4);
-    expect(result.err, " bytes of memory, and ");
     expect(result.err, mend);
-    said++;
+    ck_assert_int_eq(
+        sscanf(at + strlen(what), " %lf bytes of memory, and %lf are", &bytes, &available), 2);
+    said = kib;
   }
-  ck_assert_int_gt(said, 0);
   ck_assert_int_eq(status, 0);
+  ck_assert_msg(said > 0, "%s: %s", command, what);
+  lacks = (kib - step - said) * 1024.0 + available;
+  ck_assert_msg(bytes < 2 * lacks && lacks < 2.5 * bytes, "%s: says %.0f bytes, and takes %.0f",
+                command, bytes, lacks);
 }
+
+/* Loop: cases. */
+static const struct {
+  const char *collective, *hosts, *make, *command; /* after solve and make */
+  int step;
+  const char *what, *mend;
+} too_little[] = {
+    {"allreduce", "16", "@ lower %/s.json --to plan -o %/s.plan", "@ check %/s.plan", 10000,
+     "s.plan: the proof of 296704 operations takes about", "a plan of fewer --instances, would do"},
+    {"alltoall", "32", "true", "@ lower %/s.json --to plan -o %/s.plan", 10000,
+     "s.json: the plan of 65280 flows takes about", "a schedule of fewer ranks, would do"},
+    {"allgather", "16", "true", "@ lower %/s.json --to plan -o %/s.plan", 5000,
+     "the plan of 512 pieces takes about", "or fewer --instances, would do"},
+    {"reduce_scatter", "8", "true", "@ lower %/s.json --to plan -I 8 -o %/s.plan", 5000,
+     "s.json: the plan of 64 trees takes about", "a schedule of fewer ranks, would do"},
+    {"allgather", "32", "@ topo --synthetic 'hosts:32 gpus:8@300 nics:8@25 rails' -o %/t.json",
+     "@ verify %/s.json -t %/t.json", 2000, "s.json: what is listed in it takes about",
+     "a schedule of fewer ranks, would do"},
+    {"allgather", "32", "gzip -c %/s.json >%/z", "@ expand %/z -o /dev/null", 2000,
+     "z: reading it takes about", "more memory would do"},
+};
 
 START_TEST(what_will_not_fit_says_so) {
   if (COPSE_TEST_SANITIZED) return; /* shadow memory leaves no room for a limit */
-  ck_assert_int_eq(run("@ solve --synthetic 'hosts:16 gpus:8@300 nics:8@25 rails' -c allreduce -o "
-                       "%%/s.json && @ lower %%/s.json --to plan -o %%/s.plan"),
+  ck_assert_int_eq(run("@ solve --synthetic 'hosts:%s gpus:8@300 nics:8@25 rails' -c %s -o "
+                       "%%/s.json",
+                       too_little[_i].hosts, too_little[_i].collective),
                    0);
-  check_too_little("@ check %/s.plan", "s.plan: the proof of 296704 operations takes about",
-                   "a plan of fewer --instances, would do");
-  ck_assert_int_eq(run("@ solve --synthetic 'hosts:32 gpus:8@300 nics:8@25 rails' -c alltoall -o "
-                       "%%/a.json"),
-                   0);
-  check_too_little("@ lower %/a.json --to plan -o %/a.plan",
-                   "a.json: the plan of 65280 flows takes about",
-                   "a schedule of fewer ranks, would do");
+  ck_assert_int_eq(run("%s", too_little[_i].make), 0);
+  check_too_little(too_little[_i].command, too_little[_i].step, too_little[_i].what,
+                   too_little[_i].mend);
+}
+END_TEST
+
+/* 64 ranks on a switch with ids of so many bytes: each of the 64 * 63 edges of an allgather's trees
+ * names three nodes, two of them by such ids. */
+static void write_long_ids(size_t bytes) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  char *x = malloc(bytes + 1);
+  ck_assert_ptr_nonnull(x);
+  memset(x, 'x', bytes);
+  x[bytes] = '\0';
+  copse_text_add(&text, "{\"format\": \"copse-topology/1\", \"nodes\": [");
+  for (int i = 0; i < 64; i++)
+    copse_text_add(&text, "{\"id\": \"%02d%s\", \"type\": \"gpu\"},", i, x);
+  copse_text_add(&text, "{\"id\": \"s\", \"type\": \"switch\"}], \"links\": [");
+  for (int i = 0; i < 64; i++)
+    copse_text_add(&text, "%s{\"src\": \"%02d%s\", \"dst\": \"s\", \"bandwidth\": 10}",
+                   i > 0 ? "," : "", i, x);
+  copse_text_add(&text, "]}");
+  copse_test_write("long.json", text.data);
+  free(x);
+}
+
+/* The size is said before anything is written: here nothing can be, for files may not grow. Beyond
+ * what copse reads nothing is tried. */
+START_TEST(a_large_schedule_is_announced) {
+  double gigabytes = 0;
+  write_long_ids(35000);
+  int status = run("ulimit -f 2; @ solve %%/long.json -c allgather -o %%/l.json");
+  ck_assert_int_eq(status, 2);
+  expect(result.err, "l.json: cannot write: File too large");
+  const char *at = strstr(result.err, "l.json: 0.");
+  ck_assert_msg(at && sscanf(at, "l.json: %lf GB are written; as FILE.gz", &gigabytes) == 1, "%s",
+                result.err);
+  ck_assert(gigabytes * 1e9 > 64 * 63 * 2 * 35000.0 && gigabytes * 1e9 < 64 * 67 * 2 * 35000.0);
+  ck_assert(!copse_test_exists("l.json"));
+  ck_assert_int_eq(run("@ solve %%/long.json -c broadcast -r 0 -o %%/l.json"), 0);
+  ck_assert_str_eq(result.err, "");
+  if (!COPSE_TEST_SWEEPS) return;
+  write_long_ids(140000);
+  ck_assert_int_eq(run("@ solve %%/long.json -c allgather -o %%/m.json"), 4);
+  expect(result.err, "m.json: would have 1.1 GB, more than copse reads (1 GiB); --k 1 or");
+  ck_assert(!copse_test_exists("m.json"));
 }
 END_TEST
 
@@ -396,7 +464,8 @@ int main(void) {
   tcase_set_timeout(all, 180);
   tcase_add_test(all, links_listed_both_ways_must_say_what_they_are);
   tcase_add_test(all, a_bare_tolerance_of_one_is_refused);
-  tcase_add_test(all, what_will_not_fit_says_so);
+  tcase_add_loop_test(all, what_will_not_fit_says_so, 0, sizeof too_little / sizeof *too_little);
+  tcase_add_test(all, a_large_schedule_is_announced);
   tcase_add_test(all, a_plan_larger_than_a_file_is_refused);
   tcase_add_test(all, the_default_has_the_fewest_trees_at_the_optimum);
   tcase_add_test(all, only_bare_names_are_of_the_catalogue);

@@ -220,9 +220,24 @@ START_TEST(gzip_goes_in_and_out) {
   ck_assert_int_eq(run("@ solve %%/t.json.gz -c allgather -o %%/s.json.gz"), 0);
   ck_assert_int_eq(run("@ verify %%/s.json.gz -t %%/t.json"), 0);
   ck_assert_int_eq(run("cat %%/s.json.gz | @ verify - -t %%/t.json.gz"), 0);
+  ck_assert_int_eq(run("@ expand %%/s.json.gz -o %%/s.json && gunzip -c %%/s.json.gz | "
+                       "cmp - %%/s.json"),
+                   0);
+  ck_assert_int_eq(
+      run("@ lower %%/s.json.gz --to plan -o %%/p.gz && @ lower %%/s.json --to plan -o "
+          "%%/p && gunzip -c %%/p.gz | cmp - %%/p && @ check %%/p.gz"),
+      0);
   ck_assert_int_eq(run("{ head -c 50 %%/t.json | gzip; tail -c +51 %%/t.json | gzip; } >%%/two && "
                        "@ topo %%/two -o - | cmp - %%/t.json"),
                    0);
+}
+END_TEST
+
+/* Beside another kind of bound nobody looks at them. */
+START_TEST(cuts_that_prove_nothing_are_refused) {
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allgather -o %%/s.json"), 0);
+  run("sed 's/\"bound\": {/&\"cuts\": [x], /' %%/s.json >%%/c.json && @ verify %%/c.json " FABRIC);
+  copse_test_refused(2, "\"cuts\" are for an allreduce's bound, and need \"kind\": \"forests\"");
 }
 END_TEST
 
@@ -516,6 +531,7 @@ int main(void) {
   tcase_add_test(tests, what_is_down_is_said);
   tcase_add_loop_test(tests, a_single_rank_has_every_schedule, 0, 5);
   tcase_add_test(tests, gzip_goes_in_and_out);
+  tcase_add_test(tests, cuts_that_prove_nothing_are_refused);
   tcase_add_loop_test(tests, damaged_gzip_is_refused, 0, 5);
   if (copse_test_all()) tcase_add_test(tests, what_unpacks_to_too_much_is_refused);
   tcase_add_loop_test(tests, a_file_of_another_kind_is_called_by_its_name, 0, N_TAKERS);

@@ -752,17 +752,6 @@ static uint64_t estimate_bytes(const struct proof *p) {
          (uint64_t)h->n_channels * 48 + (uint64_t)h->n_workers * (h->n_ranks / 8 + 64);
 }
 
-/* Fails with COPSE_NOMEM, before anything is followed, where that is more than there is. */
-static copse_status check_room(const struct proof *p) {
-  uint64_t bytes = estimate_bytes(p), available = copse_memory_available();
-  if (bytes <= available) return COPSE_OK;
-  return copse_fail_at(p->err, COPSE_NOMEM, p->label, 0,
-                       "the proof of %u operations takes about %llu bytes of memory, and %llu are "
-                       "available; more memory, or a plan of fewer --instances, would do",
-                       p->plan->header.n_ops, (unsigned long long)bytes,
-                       (unsigned long long)available);
-}
-
 static void end_proof(struct proof *p) {
   copse_order_free(p->order);
   copse_memory_free(&p->memories[0]);
@@ -778,7 +767,8 @@ copse_status copse_prove_plan(const struct copse_plan *plan, const char *label,
   struct copse_arena *arena = &p.arena;
   size_t n = plan->header.n_workers;
   *report = (struct copse_proof_report){0};
-  COPSE_DO(check_room(&p));
+  COPSE_DO(copse_memory_check(estimate_bytes(&p), label, "a plan of fewer --instances", err,
+                              "the proof of %u operations", plan->header.n_ops));
   COPSE_DO(check_channels(&p));
   COPSE_DO(copse_plan_is_regular(plan, &p.regular, err));
   p.regular &= plan->header.protocol != COPSE_PROTOCOL_LOW_LATENCY;

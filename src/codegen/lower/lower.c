@@ -426,14 +426,15 @@ copse_status copse_plan_to_text(const struct copse_plan *plan, char **out, size_
 /* ---- what is too large ---------------------------------------------------------------------- */
 
 /* Bytes of a plan while it is made, for each hop of a path from rank to rank and for each link.
- * Measured: 1.0 to 1.4 times the peak for rings, tori and rails of 64 to 1,024 ranks. */
-enum { HOP_BYTES = 550, LINK_BYTES = 64 };
+ * Measured: 1.0 to 1.4 times the peak for rings, tori and rails of 64 to 1,024 ranks. And for each
+ * edge of a tree of one instance: 160 to 280, where nothing is broadcast 280 to 430. */
+enum { HOP_BYTES = 550, LINK_BYTES = 64, EDGE_BYTES = 200, REDUCED_BYTES = 400 };
 
 /* Bytes in a plan's file for each channel, at least: no channel is without a signal and a wait. */
 enum { CHANNEL_BYTES = sizeof(struct copse_plan_channel) + 2 * sizeof(struct copse_plan_op) };
 
-static copse_status check_room(const struct copse_schedule *s, const char *place,
-                               struct copse_err *err) {
+static copse_status check_room(const struct copse_schedule *s, const struct copse_lower_options *o,
+                               const char *place, struct copse_err *err) {
   COPSE_AT_END(copse_free_at) bool *is_rank = calloc((size_t)s->n_nodes + 1, sizeof *is_rank);
   uint64_t images = (uint64_t)copse_schedule_images(s), bytes = 0;
   if (!is_rank) return copse_fail_nomem(err);
@@ -444,26 +445,27 @@ static copse_status check_room(const struct copse_schedule *s, const char *place
       for (int i = 1; i < path->n_nodes; i++)
         bytes += images * (LINK_BYTES + (is_rank[path->nodes[i]] ? HOP_BYTES : 0));
     }
-  uint64_t available = copse_memory_available();
-  if (bytes <= available) return COPSE_OK;
-  return copse_fail_at(err, COPSE_NOMEM, place, 0,
-                       "the plan of %llu flows takes about %llu bytes of memory, and %llu are "
-                       "available; more memory, or a schedule of fewer ranks, would do",
-                       (unsigned long long)(images * (uint64_t)s->n_flows),
-                       (unsigned long long)bytes, (unsigned long long)available);
+  uint64_t edge = copse_collective_broadcasts(s->collective) ? EDGE_BYTES : REDUCED_BYTES;
+  for (int t = 0; t < s->n_trees && o && !o->one_hop; t++)
+    bytes +=
+        images * edge * (uint64_t)s->trees[t].n_edges * (uint64_t)copse_larger(o->instances, 1);
+  return copse_memory_check(bytes, place, "a schedule of fewer ranks", err, "the plan of %llu %s",
+                            (unsigned long long)(images * (uint64_t)(s->n_flows + s->n_trees)),
+                            s->n_flows > 0 ? "flows" : "trees");
 }
 
-copse_status copse_lower_check_size(const struct copse_schedule *s, bool in_chunks,
-                                    const char *place, struct copse_err *err) {
+copse_status copse_lower_check_size(const struct copse_schedule *s,
+                                    const struct copse_lower_options *options, const char *place,
+                                    struct copse_err *err) {
   /* each edge of a tree has a channel for data, and one back unless an allreduce's other tree
    * stands in for it */
   int64_t least = (s->n_ranks - 1) * (s->collective == COPSE_ALLREDUCE ? 1LL : 2LL) * CHANNEL_BYTES;
-  COPSE_DO(check_room(s, place, err));
-  if (!in_chunks || s->n_rotations == 0) return COPSE_OK; /* what is listed could be read */
-  if (!__builtin_mul_overflow(least, s->n_trees, &least) &&
-      !__builtin_mul_overflow(least, copse_schedule_images(s), &least) &&
-      least <= (int64_t)COPSE_FILE_MAX_BYTES)
-    return COPSE_OK;
+  /* what is listed could be read */
+  if (!options || options->low_latency || s->n_rotations == 0 ||
+      (!__builtin_mul_overflow(least, s->n_trees, &least) &&
+       !__builtin_mul_overflow(least, copse_schedule_images(s), &least) &&
+       least <= (int64_t)COPSE_FILE_MAX_BYTES))
+    return check_room(s, options, place, err);
   const long long trees = s->n_trees * (long long)copse_schedule_images(s);
   return copse_fail_at(err, COPSE_UNSUPPORTED, place, 0,
                        "the plan of %lld trees of %d ranks takes over %lld MiB, and a plan's file "

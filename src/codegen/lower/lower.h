@@ -20,10 +20,12 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
                                   struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
 
 /* Says before anything is made, of a schedule that may be compact, that memory does not suffice for
- * the plan of all flows (COPSE_NOMEM), or that the plan of all trees, in chunks and not in packets,
- * would be larger than a file can be (COPSE_UNSUPPORTED). place: the schedule's file. */
-copse_status copse_lower_check_size(const struct copse_schedule *schedule, bool in_chunks,
-                                    const char *place, struct copse_err *err) COPSE_CHECKED;
+ * the plan of all flows or trees (COPSE_NOMEM), or that the plan of all trees, in chunks and not in
+ * packets, would be larger than a file can be (COPSE_UNSUPPORTED). options: NULL, of no native
+ * plan. place: the schedule's file. */
+copse_status copse_lower_check_size(const struct copse_schedule *schedule,
+                                    const struct copse_lower_options *options, const char *place,
+                                    struct copse_err *err) COPSE_CHECKED;
 
 /* Digests what each rank does of a schedule lowered so (copse_plan_digest_parts): *parts [n_ranks]
  * is of the arena. Errors as of copse_lower_schedule. */

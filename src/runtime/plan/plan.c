@@ -644,6 +644,7 @@ copse_status copse_plan_decode(const char *label, const char *bytes, size_t size
   COPSE_DO(copse_calloc(1, sizeof *owned, &owned, err));
   const struct checker check = {&owned->plan, label, err};
   COPSE_DO(check_frame(&check, bytes, size, &owned->plan));
+  COPSE_DO(copse_memory_check(size, label, NULL, err, "the plan"));
   COPSE_DO(copy_tables(owned, bytes, NULL, err));
   COPSE_DO(copse_plan_validate(&owned->plan, label, err));
   *out = &owned->plan;

@@ -1,6 +1,5 @@
 /*
  * copse lower SCHEDULE --to FORMAT -o FILE: a plan, or a program for another executor.
- * copse expand SCHEDULE -o FILE: the compact form of a schedule, written out.
  */
 #include <math.h>
 #include <stdio.h>
@@ -138,11 +137,13 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
  * nothing faster is looked for: a simulation of 1 GiB has some per cent of latencies. */
 #define NEAR_COST 0.01
 #define ENOUGH_COST 0.05
+#define AS_SIMULATED " at 1 GiB, as simulated"
 
 /* Predicts an MSCCL program: the busiest link's time per GB on the fabric's own routes, rounding
- * included, as it->runs_per_GB; *simulated: s per GB of a message of 1 GiB, in which blocks also
- * wait for each other (NULL: not asked). Neither where the topology isn't known. */
-static copse_status time_msccl(struct copse_cli_work *w, const char *text, size_t size,
+ * included, as it->runs_per_GB; *simulated: s per GB of a message of 1 GiB, in which
+ * blocks also wait for each other (NULL: not asked), unless `quick` by all steps, as `simulate` has
+ * it. Neither where the topology isn't known. */
+static copse_status time_msccl(struct copse_cli_work *w, const char *text, size_t size, bool quick,
                                struct copse_prediction *it, double *simulated) {
   COPSE_AT_END(copse_prediction_free)
   struct copse_prediction p = {.sim = copse_predict_defaults.sim};
@@ -154,7 +155,7 @@ static copse_status time_msccl(struct copse_cli_work *w, const char *text, size_
   copse_predict_cut(&copse_predict_defaults, &p.sim);
   COPSE_DO(copse_sim_dag_of_msccl("program", text, size, w->topology, &p.dag, &what, &w->err));
   if (simulated) {
-    COPSE_DO(copse_predictions_time(w->topology, &p, 1, &bytes, 1, true, simulated, &w->err));
+    COPSE_DO(copse_predictions_time(w->topology, &p, 1, &bytes, 1, quick, simulated, &w->err));
     *simulated *= 1e3 / bytes;
   }
   it->runs_per_GB = what.time_per_GB;
@@ -173,10 +174,14 @@ struct fitting {
   int workers; /* the least with which any fits, where that is asked for; 0: unknown */
   bool only_counted; /* workers; no program is made */
   bool is_its;       /* the topology at hand is the schedule's */
-  char name[COPSE_PROPOSAL_NAME];
+  char found[COPSE_PROPOSAL_NAME]; /* the best so far */
+  const char *name;                /* NULL: the given one is written */
   struct copse_q time;
-  double cost; /* of the best so far: s per GB with rounding, of trees of 1 GiB as simulated */
-  char *text;  /* its program, NULL: none fits yet */
+  double cost; /* of the best so far: s per GB with rounding, of trees of 1 GiB as simulated: first
+                  quickly, which tells them apart; of the one that is taken by all steps */
+  double rounded; /* the same of the given one by all steps, where it fits with a rounding */
+  bool fits;      /* one does, whose program is `text`, or the given one's where that is NULL */
+  char *text;
   bool usual;  /* the given one serves counts that are powers of two, and so must others */
   size_t size;
   struct copse_msccl_summary sum;
@@ -192,7 +197,7 @@ static bool wants_more(void *context, const char *name) {
   const struct fitting *it = context;
   (void)name;
   double enough = it->given->n_flows > 0 ? 1e-9 : ENOUGH_COST; /* of flows: only rounding */
-  return !it->text || it->cost > copse_q_to_double(it->first->time_per_GB) * (1 + enough);
+  return !it->fits || it->cost > copse_q_to_double(it->first->time_per_GB) * (1 + enough);
 }
 
 /* Returns how many workers there may be at most, where the options ask for fewer; else 0. */
@@ -228,22 +233,23 @@ static copse_status try_program(struct fitting *it, const struct copse_schedule 
   size_t size;
   double cost = copse_q_to_double(schedule->time_per_GB);
   /* the one that is known not to fit is often made again */
-  if (is_given(it, schedule) || (it->text && cost >= it->cost)) return COPSE_OK;
+  if (is_given(it, schedule) || (it->fits && cost >= it->cost)) return COPSE_OK;
   copse_status status = copse_lower_msccl(schedule, it->options, &text, &size, &sum, &why);
-  if (status == COPSE_UNSUPPORTED) return it->text ? COPSE_OK : count_workers(it, schedule, err);
+  if (status == COPSE_UNSUPPORTED) return it->fits ? COPSE_OK : count_workers(it, schedule, err);
   if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
   if (it->usual && !copse_msccl_serves_usual(&sum)) return COPSE_OK;
   cost *= 1 + sum.more;
-  if (schedule->n_flows == 0) COPSE_DO(time_msccl(it->work, text, size, &runs, &cost));
-  if (it->text && cost >= it->cost) return COPSE_OK;
+  if (schedule->n_flows == 0) COPSE_DO(time_msccl(it->work, text, size, true, &runs, &cost));
+  if (it->fits && cost >= it->cost) return COPSE_OK;
   free(it->text);
   it->text = text;
+  it->fits = true;
   text = NULL;
   it->size = size;
   it->sum = sum;
   it->cost = cost;
   it->time = schedule->time_per_GB;
-  snprintf(it->name, sizeof it->name, "%s", name);
+  snprintf(it->found, sizeof it->found, "%s", name);
   return COPSE_OK;
 }
 
@@ -280,7 +286,7 @@ static copse_status try_thin(struct fitting *it, const struct copse_topology *to
   COPSE_DO(copse_schedule_place(base, topology, err));
   COPSE_DO(copse_alltoall_thin(base, topology, blocks, take_thinned, it, err));
   it->only_counted = true;
-  if (it->text || most == 0) return COPSE_OK;
+  if (it->fits || most == 0) return COPSE_OK;
   return copse_alltoall_thin(base, topology, most, take_thinned, it, err);
 }
 
@@ -356,20 +362,32 @@ static copse_status replace_rounded(struct copse_cli_work *w, struct fitting *it
                                     struct copse_err *misfit) {
   const struct copse_schedule *s = w->schedule;
   struct copse_prediction runs;
-  double time = copse_q_to_double(s->time_per_GB), cost = time * (1 + sum->more);
+  double time = copse_q_to_double(s->time_per_GB);
   COPSE_DO(find_topology(w, it));
   if (!it->is_its) return COPSE_OK;
-  if (s->n_flows == 0) COPSE_DO(time_msccl(w, w->made, w->made_size, &runs, &cost));
-  if (cost <= time * (1 + 2 * ENOUGH_COST)) return COPSE_OK;
+  it->cost = it->rounded = time * (1 + sum->more);
+  if (s->n_flows == 0) {
+    COPSE_DO(time_msccl(w, w->made, w->made_size, true, &runs, &it->cost));
+    COPSE_DO(time_msccl(w, w->made, w->made_size, false, &runs, &it->rounded));
+  }
+  if (it->rounded <= time * (1 + 2 * ENOUGH_COST)) return COPSE_OK;
   snprintf(misfit->text, sizeof misfit->text, "rounded to %d chunks it is %.3g %% slower%s",
-           sum->multiple, slower_percent(cost, s), s->n_flows > 0 ? "" : " at 1 GiB, as simulated");
-  it->cost = cost / (1 + ENOUGH_COST); /* by less, quick simulations don't tell two apart */
-  it->sum = *sum;
+           sum->multiple, slower_percent(it->rounded, s), s->n_flows > 0 ? "" : AS_SIMULATED);
+  it->cost /= 1 + ENOUGH_COST; /* by less, quick simulations don't tell two apart */
   it->usual = copse_msccl_serves_usual(sum);
-  it->text = w->made;
-  it->size = w->made_size;
-  w->made = NULL;
+  it->fits = true;
   return find_fitting(w, it);
+}
+
+/* Instead of the one given. */
+static void take_found(struct copse_cli_work *w, struct fitting *it,
+                       struct copse_msccl_summary *sum) {
+  free(w->made);
+  w->made = it->text;
+  w->made_size = it->size;
+  it->text = NULL;
+  it->name = it->found;
+  *sum = it->sum;
 }
 
 /* Makes the program of the schedule, or of another instead; *misfit has why one was looked for. */
@@ -387,15 +405,12 @@ static copse_status make_msccl(struct copse_cli_work *w, struct fitting *it,
     it->is_its = true; /* no other will do */
   else
     status = find_fitting(w, it);
-  bool skips = status == COPSE_UNSUPPORTED || (status == COPSE_OVERFLOW && it->text);
+  bool skips = status == COPSE_UNSUPPORTED || (status == COPSE_OVERFLOW && it->fits);
   if (status != COPSE_OK && !skips) return status;
   w->err = (struct copse_err)COPSE_ERR_INIT;
-  if (it->text) {
-    w->made = it->text;
-    w->made_size = it->size;
-    it->text = NULL;
-    *sum = it->sum;
-  }
+  if (it->text && s->n_flows == 0)
+    COPSE_DO(time_msccl(w, it->text, it->size, false, &(struct copse_prediction){0}, &it->cost));
+  if (it->text && (!fits || it->cost < it->rounded)) take_found(w, it, sum);
   if (w->made) return COPSE_OK;
   if (s->n_copying + s->n_adding == 0) return refuse(w, it, misfit->text);
   return copse_fail(&w->err, COPSE_UNSUPPORTED, "%s", misfit->text);
@@ -407,10 +422,10 @@ static void note_other(const struct copse_schedule *s, const struct fitting *it,
   double more = slower_percent(it->cost, s);
   char cost[80] = "no slower";
   if (more > 1e-7)
-    snprintf(cost, sizeof cost,
-             s->n_flows > 0 ? "at most %.3g %% slower, rounded,"
-                            : "%.3g %% slower at 1 GiB, as simulated,",
-             more);
+    snprintf(
+        cost, sizeof cost,
+        s->n_flows > 0 ? "at most %.3g %% slower, rounded," : "%.3g %% slower" AS_SIMULATED ",",
+        more);
   copse_note(&copse_cli_notes,
              "the schedule does not fit MSCCL's limits (%.*s); written is \"%s\", the fastest "
              "found for %s that does: %s for long messages, and short ones may lose more",
@@ -422,7 +437,7 @@ static copse_status note_msccl_detour(struct copse_cli_work *w, double rounded) 
   struct copse_prediction it;
   char text[COPSE_DETOUR_TEXT];
   double says = copse_q_to_double(w->schedule->time_per_GB) * rounded;
-  COPSE_DO(time_msccl(w, w->made, w->made_size, &it, NULL));
+  COPSE_DO(time_msccl(w, w->made, w->made_size, true, &it, NULL));
   if (copse_q_to_double(it.runs_per_GB) > says * (1 + NEAR_COST) &&
       copse_prediction_detour(&it, w->topology, text))
     copse_note(&copse_cli_notes, "%s", text);
@@ -438,7 +453,7 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   COPSE_AT_END(end_fitting)
   struct fitting other = {.work = w, .options = &options, .given = w->schedule};
   COPSE_DO(make_msccl(w, &other, &sum, &misfit));
-  if (other.name[0])
+  if (other.name)
     note_other(w->schedule, &other, &misfit);
   else
     COPSE_DO(note_msccl_detour(w, 1 + sum.more));
@@ -447,11 +462,11 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
                    ", \"thread_blocks\": %d, \"channels\": %d, \"chunks\": %d, \"scratch\": %d, "
                    "\"elements_multiple\": %d, \"rounding_percent\": %.4g",
                    sum.blocks, sum.channels, sum.chunks, sum.scratch, sum.multiple, 100 * sum.more);
-    if (other.name[0])
+    if (other.name)
       copse_text_add(&w->text, ", \"instead\": %s, \"slower_percent\": %.4g",
                      copse_cli_quoted(other.name),
                      slower_percent(copse_q_to_double(other.time), w->schedule));
-    if (other.name[0] && w->schedule->n_flows == 0)
+    if (other.name && w->schedule->n_flows == 0)
       copse_text_add(&w->text, ", \"simulated_percent\": %.4g",
                      slower_percent(other.cost, w->schedule));
     copse_text_add(&w->text, ", \"bytes\": %zu}\n", w->made_size);
@@ -731,67 +746,3 @@ const struct copse_command copse_cmd_lower = {
     .size = sizeof(struct options),
     .begin = begin,
     .run = run};
-
-/* ---- copse expand ------------------------------------------------------------------------ */
-
-struct expand_options {
-  const char *input, *output;
-  bool json;
-};
-
-static copse_status expand(void *options, struct copse_cli_work *w) {
-  const struct expand_options *o = options;
-  w->place = copse_file_label(o->input);
-  COPSE_DO(copse_schedule_load(o->input, &w->schedule, &w->err));
-  struct copse_schedule *s = w->schedule;
-  long long listed = s->n_trees + s->n_flows;
-  COPSE_DO(copse_schedule_expand(s, &w->err));
-  COPSE_DO(copse_cli_write_schedule(o->output, s, NULL, &w->made_size, &w->err));
-  if (o->json)
-    printf(
-        "{\"topology\": %s, \"collective\": \"%s\", \"nranks\": %d, \"listed\": %lld, \"trees\": "
-        "%d, \"flows\": %d, \"bytes\": %zu}\n",
-        copse_cli_quoted(s->topology_name ? s->topology_name : ""),
-        copse_collective_name(s->collective), s->n_ranks, listed, s->n_trees, s->n_flows,
-        w->made_size);
-  else if (!copse_cli_is_stdout(o->output))
-    printf("%lld %s of base ranks became %d, %zu bytes\n", listed,
-           s->n_flows > 0 ? "flows" : "trees", s->n_trees + s->n_flows,
-           w->made_size);
-  return COPSE_OK;
-}
-
-static int run_expand(void *arguments, int n_left, char **left) {
-  struct expand_options *o = arguments;
-  if (n_left != 1) return copse_cli_usage("expand", "give one schedule file");
-  if (!o->output) return copse_cli_usage("expand", "say where to write it with -o");
-  if (o->json && copse_cli_is_stdout(o->output))
-    return copse_cli_usage("expand", "of --json and -o - only one can have standard output");
-  o->input = left[0];
-  return copse_cli_do(expand, o);
-}
-
-#undef TO
-#define TO(member) COPSE_OPTION_TO(struct expand_options, member)
-static const struct copse_option of_expand[] = {
-    {"--output", 'o', "FILE", "where to write it (- for standard output)", TO(output),
-     .writes = true, .common = true},
-    {"--json", 'j', NULL, "what was written as one JSON object on standard output", TO(json),
-     .common = true},
-    {0}};
-
-static const char expand_usage[] =
-    "usage: copse expand SCHEDULE -o FILE [--json]\n\n"
-    "Lists every tree or flow of a schedule in compact form (the orbit trees of base ranks and\n"
-    "the symmetries that move them). verify reads the compact form as it is; lower and simulate\n"
-    "expand it themselves. A schedule that is not compact is written again as it is.\n\n";
-
-const struct copse_command copse_cmd_expand = {
-    .name = "expand",
-    .does = "write out a compact schedule tree by tree",
-    .usage = expand_usage,
-    .example = "example: copse expand h100-x128.compact.json -o h100-x128.json\n",
-    .sections = {{.title = "More options", .options = of_expand}},
-    .takes = COPSE_KIND_SCHEDULE,
-    .size = sizeof(struct expand_options),
-    .run = run_expand};

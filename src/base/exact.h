@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gmp.h>
+#include <stdlib.h>
 
 #include "base/memory.h"
 #include "base/rational.h"
@@ -38,4 +39,23 @@ static inline bool copse_mpq_get_product(__int128 a, int64_t b, __int128 c, int6
   mpz_mul_si(mpq_denref(q), mpq_denref(q), d);
   mpq_canonicalize(q);
   return copse_mpq_get(q, to);
+}
+
+/* Makes rationals of 0, for the caller to free. Their number is itself one, before the first.
+ * COPSE_NOMEM. */
+static inline copse_status copse_rationals_new(size_t n, mpq_t **out, struct copse_err *err) {
+  mpq_t *all = NULL;
+  COPSE_DO(copse_calloc(n + 1, sizeof *all, &all, err));
+  for (size_t i = 0; i <= n; i++) mpq_init(all[i]);
+  mpq_set_ui(all[0], n, 1);
+  *out = all + 1;
+  return COPSE_OK;
+}
+/* Frees *rationals, unless it is NULL; for COPSE_AT_END. */
+static inline void copse_rationals_free(mpq_t **rationals) {
+  if (!*rationals) return;
+  mpq_t *all = *rationals - 1;
+  size_t n = mpz_get_ui(mpq_numref(all[0]));
+  for (size_t i = 0; i <= n; i++) mpq_clear(all[i]);
+  free(all);
 }

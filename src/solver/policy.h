@@ -220,9 +220,9 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
  * still for so many rounds, short ways lead to the end sooner. */
 #define COPSE_JOINT_IDLE_ROUNDS 5
 /* Links off the shortest ways are left out at first where they are at least this part of the
- * columns. Fewer save nothing, and cost many steps once they are let in: of several groups 16 on
- * tori 8x8 and 4x4x4, where 48 and 43 % are off them, take 14 and 26 instead of 30 and 35 CPU
- * seconds. On hosts with switches it is 53 to 90 %. */
+ * columns. Fewer save nothing, and cost many steps once they are let in: of several groups without
+ * paths 16 on tori 8x8 and 4x4x4, where 48 and 43 % are off them, take 14 and 26 instead of 30 and
+ * 35 CPU seconds. On hosts with switches it is 53 to 90 %. */
 #define COPSE_JOINT_CLOSED_PART 5
 #define COPSE_JOINT_GROUPS_CLOSED_PART 2
 /* Units by which two rates may differ before rationals are asked. */
@@ -244,6 +244,16 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_WHOLE_LIMITED_ROWS 8
 /* The part by which GLPK's objective may be off. */
 #define COPSE_WHOLE_ROUNDING 1e-9
+
+/* Groups by paths: members of one, and sets of members of all phases, a row each; paths; what the
+ * dearest link's length is; bits of a way's price, above those of its hops. */
+#define COPSE_PATHS_MEMBERS 12
+#define COPSE_PATHS_SETS (1 << 13)
+#define COPSE_PATHS_MOST 50000
+#define COPSE_PATHS_LENGTH ((int64_t)1 << 34)
+#define COPSE_PATHS_DISTANCE_BITS 48
+/* Pairs of sets that cross, one after the other, in a phase. Not measured. */
+#define COPSE_PATHS_UNCROSSINGS 100000
 
 /* Links of use, summed over phases: what symmetries may make small. */
 #define COPSE_JOINT_PLACES 16000000

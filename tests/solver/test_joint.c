@@ -127,6 +127,56 @@ START_TEST(a_broadcast_turned_round_is_the_reduction) {
 }
 END_TEST
 
+/* A torus of 4x4 with links of drawn capacities, the same both ways or not. */
+static int draw_torus(uint64_t *state, bool both_ways, struct copse_net_link *links) {
+  int n = 0;
+  for (int v = 0; v < 16; v++)
+    for (int k = 0; k < 2; k++) {
+      int w = k ? (v + 4) % 16 : v / 4 * 4 + (v + 1) % 4;
+      int64_t there = copse_test_random_int(state, 1, 9);
+      links[n++] = (struct copse_net_link){v, w, there};
+      links[n++] =
+          (struct copse_net_link){w, v, both_ways ? there : copse_test_random_int(state, 1, 9)};
+    }
+  return n;
+}
+
+/* Five groups of two to five, which share members and links. */
+START_TEST(many_groups_of_few_members_have_the_optimum_of_the_lp) {
+  bool both_ways = _i % 2;
+  uint64_t state = 700 + (uint64_t)_i;
+  struct copse_net_link links[64];
+  struct copse_network network = {.n_nodes = 16, .links = links};
+  struct copse_joint_group groups[5];
+  struct copse_joint joint;
+  bool closed[16] = {false};
+  int nodes[5][16];
+  network.n_links = draw_torus(&state, both_ways, links);
+  for (int g = 0; g < 5; g++) {
+    int n = copse_test_random_int(&state, 2, 5), kind = copse_test_random_int(&state, 0, 4);
+    for (int v = 0; v < 16; v++) nodes[g][v] = v;
+    for (int i = 0; i < n; i++) {
+      int k = copse_test_random_int(&state, i, 15), t = nodes[g][i];
+      nodes[g][i] = nodes[g][k];
+      nodes[g][k] = t;
+    }
+    groups[g] = (struct copse_joint_group)GROUP(n, nodes[g], both_ways || kind % 2 == 0,
+                                                both_ways || kind % 2 == 1 || kind == 4);
+    if (!both_ways && kind >= 2 && kind < 4) groups[g].root = nodes[g][n - 1];
+  }
+  closed[nodes[0][15]] = true; /* to a group that it is not of */
+  groups[0].closed = closed;
+  find(&network, groups, 5, &joint);
+  ck_assert_int_eq(joint.outcome, COPSE_JOINT_PROVED);
+  double expected = copse_test_lp_groups_rate(&network, groups, 5, false);
+  ck_assert_msg(fabs(copse_q_to_double(joint.rate) - expected) <= 1e-7 * fmax(1, expected),
+                "%.12g, the LP %.12g", copse_q_to_double(joint.rate), expected);
+  const char *defect = copse_test_joint_defect(&network, groups, 5, &joint, 0);
+  ck_assert_msg(defect == NULL, "%s", defect);
+  copse_joint_free(&joint);
+}
+END_TEST
+
 /* Two boxes: members 0-2 and 3-5 on switches 6 and 7, which a link of `between` joins. */
 static void two_boxes(int64_t box, int64_t between, struct copse_net_link links[14]) {
   int n = 0;
@@ -553,6 +603,8 @@ int main(void) {
   tcase_add_loop_test(tc, the_optimum_is_that_of_the_lps, 0, COPSE_TEST_SWEEPS ? 10 : 5);
   tcase_add_loop_test(tc, slow_links_among_fast_ones_have_an_optimum_of_whole_links, 0, 3);
   tcase_add_loop_test(tc, a_broadcast_turned_round_is_the_reduction, 0, COPSE_TEST_SWEEPS ? 5 : 2);
+  tcase_add_loop_test(tc, many_groups_of_few_members_have_the_optimum_of_the_lp, 0,
+                      COPSE_TEST_SWEEPS ? 40 : 8);
   tcase_add_test(tc, groups_apart_do_not_slow_each_other);
   tcase_add_test(tc, alike_groups_get_half_each);
   tcase_add_test(tc, tensor_groups_in_boxes_and_data_groups_across);

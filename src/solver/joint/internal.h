@@ -35,6 +35,7 @@ struct copse_joint_search {
   int *limit_row;                          /* [limits->n] -1: no link counts in it */
   bool whole; /* options.whole_links: no column of a rate, which is the sum of the shares */
   bool turned; /* each reduction is its group's broadcast with all links turned round */
+  int *back;   /* [n_links] the link back of each, where that is so */
   int *twin;  /* [n_groups] the first group that symmetries map to it, whose rate it has */
   struct copse_joint_phase *phases; /* [n_phases] */
   int **share;                      /* [n_groups][n_members] columns, NULL: shares are equal */
@@ -127,3 +128,13 @@ void copse_joint_round_multipliers(mpq_t *multipliers, size_t n);
 /* Writes the cuts and potentials into *out, whose parts are there. */
 copse_status copse_joint_proof(const struct copse_joint_search *s, mpq_t *multipliers,
                                struct copse_joint *out, bool *fits) COPSE_CHECKED;
+
+/* Adds the cuts that parts in whole numbers violate. */
+copse_status copse_joint_separate_parts(struct copse_joint_search *s,
+                                        const struct copse_joint *found) COPSE_CHECKED;
+
+/* Tries several groups by paths from member to member, into *out. *done: the outcome is there. Else
+ * nothing has changed: sets of members are too many, or the method fails. */
+copse_status copse_joint_by_paths(struct copse_joint_search *s,
+                                  const struct copse_joint_options *options,
+                                  struct copse_joint *out, bool *done) COPSE_CHECKED;

@@ -120,8 +120,8 @@ static copse_status separate(struct copse_joint_search *s, const int64_t *point)
   return COPSE_OK;
 }
 
-/* Finds the cuts that parts in whole numbers violate. */
-static copse_status separate_parts(struct copse_joint_search *s, const struct copse_joint *found) {
+copse_status copse_joint_separate_parts(struct copse_joint_search *s,
+                                        const struct copse_joint *found) {
   for (int q = 0; q < s->n_phases; q++) {
     const struct copse_joint_group *group = &s->groups[s->phases[q].group];
     const struct copse_joint_part *part = &found->parts[s->phases[q].group];
@@ -220,7 +220,7 @@ static copse_status try_parts(struct copse_joint_search *s, struct copse_joint *
   if (trial.proof.feasible) COPSE_DO(copse_joint_parts(s, trial.solution, out, found));
   s->rounded = trial.proof.feasible && !*found;
   if (s->rounded) COPSE_DO(copse_joint_round(s, trial.solution, out, found));
-  if (*found) COPSE_DO(separate_parts(s, out));
+  if (*found) COPSE_DO(copse_joint_separate_parts(s, out));
   *done = s->n_cuts == before;
   *found = *found && *done;
   return COPSE_OK;
@@ -381,7 +381,7 @@ static copse_status try_whole(struct copse_joint_search *s, bool limited, struct
   found = limited ? trial.proof.feasible && has_rate(s, trial.solution, rate) : trial.proof.optimal;
   if (!found) out->outcome = COPSE_JOINT_STUCK;
   if (found) COPSE_DO(copse_joint_parts(s, trial.solution, out, &found));
-  if (found) COPSE_DO(separate_parts(s, out));
+  if (found) COPSE_DO(copse_joint_separate_parts(s, out));
   *done = s->n_cuts == before;
   if (!found || !*done) return COPSE_OK;
   if (!limited) COPSE_DO(copse_joint_proof(s, trial.multipliers, out, &found));
@@ -476,11 +476,13 @@ static copse_status search_in(const struct copse_network *network,
       .limits = options->limits,
       .max_whole = options->max_whole > 0 ? options->max_whole : INT64_MAX,
       .err = err};
-  bool small;
+  bool small, done;
   *out = (struct copse_joint){.outcome = COPSE_JOINT_TOO_LARGE, .rate = COPSE_Q_ZERO};
   COPSE_DO(copse_joint_model(&s, options, &small));
   out->columns = s.n_columns;
   if (!small) return COPSE_OK;
+  COPSE_DO(copse_joint_by_paths(&s, options, out, &done));
+  if (done) return COPSE_OK;
   set_inner(&s);
   if (s.limits) COPSE_DO(share_limits(&s));
   return s.whole ? search_whole(&s, options, out) : search(&s, options->progress, out);

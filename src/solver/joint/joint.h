@@ -158,6 +158,10 @@ struct copse_joint {
  * rows. The proof has each cut for both phases, with half the weight. Not with limits, extra nodes
  * or separate rates.
  *
+ * Several groups of few members are tried by paths from member to member first, in a much smaller
+ * programme (paths.c): not with symmetries, limits, separate rates, extra or unbalanced nodes or
+ * alltoalls.
+ *
  * network->terminals and ->roots are not used. COPSE_OK with the outcome in *out, which the caller
  * frees in every case; R = 0 where some member can't be reached. COPSE_NOMEM. Deterministic.
  * Complexity: rounds (some tens) * (phases * members * max flow + simplex).

@@ -138,20 +138,19 @@ static copse_status find_links_back(const struct copse_network *network, int *ba
 static copse_status join_turned(struct orbits *o) {
   struct copse_joint_search *s = o->s;
   int n_nodes = s->network->n_nodes, n_links = s->network->n_links;
-  COPSE_AT_END(copse_free_at) int *back = NULL;
   bool all = s->n_groups > 1 && s->n_rates == 1 && !s->limits;
   for (int g = 0; g < s->n_groups; g++)
     all = all && s->groups[g].broadcasts && s->groups[g].reduces && s->groups[g].n_extra[0] == 0 &&
           s->groups[g].n_extra[1] == 0;
   if (!all) return COPSE_OK;
-  COPSE_DO(copse_calloc((size_t)n_links, sizeof *back, &back, s->err));
-  COPSE_DO(find_links_back(s->network, back, &s->turned, s->err));
-  for (int e = 0; e < n_links && s->turned; e++) copse_sets_unite(o->links, e, back[e]);
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)n_links, s->back, s->err));
+  COPSE_DO(find_links_back(s->network, s->back, &s->turned, s->err));
+  for (int e = 0; e < n_links && s->turned; e++) copse_sets_unite(o->links, e, s->back[e]);
   for (int q = 0; q < s->n_phases && s->turned; q += 2) { /* the reduction follows the broadcast */
     for (int v = 0; v < n_nodes; v++)
       copse_sets_unite(o->phase_nodes, q * n_nodes + v, (q + 1) * n_nodes + v);
     for (int e = 0; e < n_links; e++)
-      copse_sets_unite(o->phase_links, q * n_links + e, (q + 1) * n_links + back[e]);
+      copse_sets_unite(o->phase_links, q * n_links + e, (q + 1) * n_links + s->back[e]);
   }
   return COPSE_OK;
 }
@@ -623,7 +622,7 @@ copse_status copse_joint_model(struct copse_joint_search *s,
   for (int e = 0; e < s->network->n_links; e++)
     s->units[e] =
         llround((double)s->network->links[e].capacity / (double)largest * (double)COPSE_LP_UNITS);
-  COPSE_DO(copse_lp_new(s->n_columns, largest, s->whole, &s->lp, s->err));
+  COPSE_DO(copse_lp_new(s->n_columns, 0, largest, s->whole, &s->lp, s->err));
   if (s->whole) {
     set_uppers(s);
   } else {

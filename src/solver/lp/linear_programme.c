@@ -39,6 +39,7 @@ static bool run_simplex(glp_prob *glp, int method, int most_steps) {
 
 struct row {
   struct copse_lp_term *terms;
+  size_t capacity;
   int n;
   int64_t right;
   bool exactly;
@@ -47,7 +48,7 @@ struct row {
 struct copse_lp {
   glp_prob *glp;
   int n_columns;
-  int64_t *objective;    /* [n_columns] */
+  int64_t *objective;    /* [n_columns], and as many as may be added: so are the others */
   struct copse_q *upper; /* [n_columns] 0/1: none */
   struct row *rows;
   size_t n_rows, rows_capacity;
@@ -59,9 +60,9 @@ struct copse_lp {
   struct copse_arena arena; /* the arrays above, and the rows' terms */
 };
 
-copse_status copse_lp_new(int n_columns, int64_t unit, bool prefers_dual, struct copse_lp **out,
-                          struct copse_err *err) {
-  size_t n = (size_t)n_columns;
+copse_status copse_lp_new(int n_columns, int more, int64_t unit, bool prefers_dual,
+                          struct copse_lp **out, struct copse_err *err) {
+  size_t n = (size_t)n_columns + (size_t)more;
   *out = NULL;
   COPSE_DO(copse_calloc(1, sizeof **out, out, err));
   struct copse_lp *lp = *out;
@@ -105,7 +106,7 @@ void copse_lp_close(struct copse_lp *lp, int column) {
 
 copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *terms, int n,
                               int64_t right, bool exactly, struct copse_err *err) {
-  struct row row = {.n = n, .right = right, .exactly = exactly};
+  struct row row = {.n = n, .capacity = (size_t)n, .right = right, .exactly = exactly};
   COPSE_DO(COPSE_ARRAY(&lp->arena, (size_t)n, row.terms, err));
   COPSE_DO(COPSE_GROW_IN(&lp->arena, lp->rows, lp->rows_capacity, lp->n_rows + 1, err));
   memcpy(row.terms, terms, (size_t)n * sizeof *terms);
@@ -120,6 +121,25 @@ copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *t
                    (double)right / lp->unit);
   return COPSE_OK;
 }
+
+copse_status copse_lp_add_column(struct copse_lp *lp, const struct copse_lp_entry *entries, int n,
+                                 int64_t objective, struct copse_err *err) {
+  for (int i = 0, column = lp->n_columns; i < n; i++) {
+    struct row *row = &lp->rows[entries[i].row];
+    const struct copse_lp_term term = {column, entries[i].value};
+    COPSE_DO(COPSE_PUSH_IN(&lp->arena, row->terms, row->n, row->capacity, err, term));
+    lp->index[i + 1] = entries[i].row + 1;
+    lp->value[i + 1] = (double)entries[i].value;
+  }
+  int added = glp_add_cols(lp->glp, 1);
+  glp_set_col_bnds(lp->glp, added, GLP_LO, 0, 0);
+  glp_set_mat_col(lp->glp, added, n, lp->index, lp->value);
+  lp->gains_changed = true;
+  copse_lp_set_objective(lp, lp->n_columns++, objective);
+  return COPSE_OK;
+}
+
+double copse_lp_price(const struct copse_lp *lp, int i) { return glp_get_row_dual(lp->glp, i + 1); }
 
 int copse_lp_rows(const struct copse_lp *lp) { return (int)lp->n_rows; }
 
@@ -147,26 +167,6 @@ int copse_lp_open_gaining(struct copse_lp *lp) {
 int64_t copse_lp_units(const struct copse_lp *lp, int column) {
   double value = glp_get_col_prim(lp->glp, column + 1);
   return value > 0 ? llround(value * (double)COPSE_LP_UNITS) : 0;
-}
-
-/* ---- rationals ----------------------------------------------------------------------------- */
-
-/* Stores the number of rationals as one itself, before the first. */
-copse_status copse_rationals_new(size_t n, mpq_t **out, struct copse_err *err) {
-  mpq_t *all = NULL;
-  COPSE_DO(copse_calloc(n + 1, sizeof *all, &all, err));
-  for (size_t i = 0; i <= n; i++) mpq_init(all[i]);
-  mpq_set_ui(all[0], n, 1);
-  *out = all + 1;
-  return COPSE_OK;
-}
-
-void copse_rationals_free(mpq_t **rationals) {
-  if (!*rationals) return;
-  mpq_t *all = *rationals - 1;
-  size_t n = mpz_get_ui(mpq_numref(all[0]));
-  for (size_t i = 0; i <= n; i++) mpq_clear(all[i]);
-  free(all);
 }
 
 /* ---- linear equations ---------------------------------------------------------------------- */

@@ -8,11 +8,11 @@
 /* Maximise c x over x >= 0 where every row a x is at most, or exactly, its right hand side. */
 struct copse_lp;
 
-/* Makes a programme. `unit`: the size of a typical right hand side, by which all are divided for
- * GLPK. prefers_dual: takes the dual simplex method also where the objective has changed. The
- * caller frees *out in every case. */
-copse_status copse_lp_new(int n_columns, int64_t unit, bool prefers_dual, struct copse_lp **out,
-                          struct copse_err *err) COPSE_CHECKED;
+/* Makes a programme. more: how many columns may be added later. `unit`: the size of a typical right
+ * hand side, by which all are divided for GLPK. prefers_dual: takes the dual simplex method also
+ * where the objective has changed. The caller frees *out in every case. */
+copse_status copse_lp_new(int n_columns, int more, int64_t unit, bool prefers_dual,
+                          struct copse_lp **out, struct copse_err *err) COPSE_CHECKED;
 void copse_lp_free(struct copse_lp *lp);
 
 void copse_lp_set_objective(struct copse_lp *lp, int column, int64_t value);
@@ -25,11 +25,20 @@ struct copse_lp_term {
 copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *terms, int n,
                               int64_t right, bool exactly, struct copse_err *err) COPSE_CHECKED;
 int copse_lp_rows(const struct copse_lp *lp);
+struct copse_lp_entry {
+  int row;
+  int64_t value; /* not 0 */
+};
+/* Adds a column, the last: one entry for a row, no more than there may be columns. */
+copse_status copse_lp_add_column(struct copse_lp *lp, const struct copse_lp_entry *entries, int n,
+                                 int64_t objective, struct copse_err *err) COPSE_CHECKED;
 
 /* Solves; false where GLPK gives up. */
 bool copse_lp_solve(struct copse_lp *lp);
 /* Returns the objective of the last solution, in its units times `unit`. */
 double copse_lp_objective(const struct copse_lp *lp);
+/* Returns the multiplier of a row of the last solution. */
+double copse_lp_price(const struct copse_lp *lp, int i);
 /* Closes a column, for column generation: it stays at 0 until, after a solution, its multipliers
  * say that the objective would gain by it. copse_lp_open_gaining returns how many were opened: with
  * 0, the solution is one for all. */
@@ -51,11 +60,6 @@ struct copse_lp_proof {
 copse_status copse_lp_exact(const struct copse_lp *lp, int max_equations, mpq_t *solution,
                             mpq_t *multipliers, struct copse_lp_proof *proof,
                             struct copse_err *err) COPSE_CHECKED;
-
-/* Makes an array of zeros for the caller to free. COPSE_NOMEM. */
-copse_status copse_rationals_new(size_t n, mpq_t **out, struct copse_err *err) COPSE_CHECKED;
-/* Frees *rationals, unless it is NULL; for COPSE_AT_END. */
-void copse_rationals_free(mpq_t **rationals);
 
 /* ---- mixtures -------------------------------------------------------------------------------- */
 

@@ -127,7 +127,8 @@ static inline struct copse_progress copse_progress_begin_parts(struct copse_prog
 
 /* ---- shortest ways from one node, exact in integers, fewest hops among equals --------------- */
 
-/* Lengths may be up to this; a path has less than 4096 links. */
+/* Lengths may be up to this, or more where no way is longer than 4096 times that; a path has less
+ * than 4096 links. */
 #define COPSE_LENGTH_MAX ((int64_t)1 << 36)
 
 struct copse_shortest {

@@ -465,17 +465,19 @@ copse_status copse_candidates_search(struct copse_candidates *c,
                                      const struct copse_candidates *healthy,
                                      const struct copse_solve_options *options,
                                      uint64_t most_packets, struct copse_err *err) {
-  static const uint64_t sizes[] = PLAN_SIZES;
+  static const uint64_t of_many[] = PLAN_SIZES, of_few[] = PLAN_SIZES_OF_FEW;
+  const bool few = c->topology->n_ranks <= FEW_RANKS;
+  const uint64_t *sizes = few ? of_few : of_many;
+  const size_t n_sizes = few ? sizeof of_few / sizeof *of_few : sizeof of_many / sizeof *of_many;
   struct copse_predict_options packets = c->options;
   struct copse_solve_options solve = *options;
   struct copse_progress_parts searches;
   const struct copse_progress progress = copse_progress_begin_parts(
-      &searches, options->progress, copse_collective_name(options->collective), "search",
-      sizeof sizes / sizeof *sizes);
+      &searches, options->progress, copse_collective_name(options->collective), "search", n_sizes);
   solve.progress = &progress;
   copse_predict_alpha(&packets, PACKET_HOP * packets.sim.alpha_us);
   if (c->topology->n_ranks == 1 || copse_prediction_is_coarse(&c->predictions[0])) return COPSE_OK;
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+  for (size_t i = 0; i < n_sizes; i++) {
     struct copse_proposal from[COPSE_MAX_CANDIDATES];
     searches.i = (int64_t)i;
     const struct copse_size_question question = {

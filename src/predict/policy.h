@@ -93,6 +93,12 @@
  * are shorter by that, by up to 25 %, and one is longer, by 7 %. */
 #define PLAN_SIZES \
   { 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20 }
+/* Up to so many ranks, more sizes: without them plans of 16 or 256 KiB took up to 30 % longer on
+ * ten random fabrics of 4 to 9 ranks than what `--objective` finds there; one and a half seconds
+ * become a tenth more. */
+#define FEW_RANKS 16
+#define PLAN_SIZES_OF_FEW \
+  { 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20 }
 /* By how much a message just before a range's border may take longer than with the next range's
  * candidate: little beside CLOSE_TIME. And how often sizes where ranges meet are compared like the
  * others. Without that 16 GPUs of four Perlmutter nodes took 8.6 % longer beside a border than with

@@ -1,5 +1,6 @@
 /* Choosing among schedules by message size, on random fabrics. */
 #include "predict/candidates.h"
+#include "predict/policy.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -233,7 +234,7 @@ START_TEST(every_size_has_its_best_candidate) {
       const struct copse_progress progress = {.report = watch_search, .ctx = &watch};
       options.progress = &progress;
       ASSERT_OK(copse_candidates_search(&candidates, NULL, &options, PACKETS, &err), &err);
-      ck_assert_int_ge(watch.n, 6); /* there are six sizes */
+      ck_assert_int_ge(watch.n, 8); /* there are eight sizes */
       ck_assert_int_gt(2 * watch.done, watch.total);
     }
     if (seed % 2 == 0) ASSERT_OK(copse_candidates_packets(&candidates, PACKETS, &err), &err);
@@ -256,7 +257,8 @@ static double least_alone(const struct copse_candidates *c, int n, double bytes)
 /* With a link down there is a search for a size only where what is there takes 3 % longer than both what
  * there was with nothing down and the bound. */
 START_TEST(no_search_where_little_is_lost) {
-  static const double sizes[] = {4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20};
+  static const uint64_t list[] = PLAN_SIZES_OF_FEW;
+  enum { N = sizeof list / sizeof *list };
   static const struct copse_fault faults[] = {{"g0>g1", {0, 1}}, {"h0.g0>rail0", {0, 1}}};
   struct copse_topology *wholes[] = {copse_test_sim_mesh(4), copse_test_sim_hosts(2, 2, true)};
   int searched = 0;
@@ -267,7 +269,8 @@ START_TEST(no_search_where_little_is_lost) {
     struct copse_candidates healthy, c;
     struct copse_solve_seconds ignored;
     struct copse_topology *left;
-    double bound[6];
+    double sizes[N], bound[N];
+    for (int i = 0; i < N; i++) sizes[i] = (double)list[i];
     ASSERT_OK(copse_topology_break(wholes[f], "t.json", &faults[f], 1, &left, &err), &err);
     ASSERT_OK(copse_candidates_make(wholes[f], &options, NULL, &healthy, &ignored, &err), &err);
     ASSERT_OK(copse_candidates_search(&healthy, NULL, &options, 0, &err), &err);
@@ -275,10 +278,10 @@ START_TEST(no_search_where_little_is_lost) {
     ASSERT_OK(copse_candidates_adopt(&c, &healthy, false, &err), &err);
     const struct copse_bounds_question question = {COPSE_ALLGATHER, -1, c.list[0].schedule,
                                                    c.predictions[0].sim.alpha_us};
-    ASSERT_OK(copse_bounds_predict(left, &question, sizes, 6, bound, &err), &err);
+    ASSERT_OK(copse_bounds_predict(left, &question, sizes, N, bound, &err), &err);
     int n = c.n, before = c.n;
     ASSERT_OK(copse_candidates_search(&c, &healthy, &options, 0, &err), &err);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < N; i++) {
       bool small = sizes[i] < 1 << 20;
       char name[16];
       snprintf(name, sizeof name, "%.0f%c: ", sizes[i] / (small ? 1 << 10 : 1 << 20), small ? 'K' : 'M');
@@ -626,7 +629,7 @@ END_TEST
 /* With a limit of no edge all that is found is large: kept is what takes 1 % less than all that
  * there was. */
 START_TEST(large_finds_that_gain_little_are_left_out) {
-  static const double sizes[] = {4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20};
+  static const uint64_t sizes[] = PLAN_SIZES_OF_FEW;
   struct copse_topology *t = fabric(COPSE_TEST_SWEEPS ? "mesh:3x4@25" : "mesh:2x4@25");
   const struct copse_solve_options options = {
       .collective = COPSE_ALLGATHER, .root = -1, .label = "mesh"};
@@ -646,7 +649,7 @@ START_TEST(large_finds_that_gain_little_are_left_out) {
       gain += alone(&c, i, bytes) <= 0.99 * least_alone(&c, i, bytes);
     }
     ck_assert_int_gt(c.n, before);
-    ck_assert_int_lt(gain, 6); /* else the rule changes nothing */
+    ck_assert_int_lt(gain, (int)(sizeof sizes / sizeof *sizes)); /* else the rule changes nothing */
     ck_assert_int_eq(c.n - before, limit == 0 ? gain : (int)(sizeof sizes / sizeof *sizes));
     copse_candidates_free(&c);
   }
@@ -822,7 +825,7 @@ static void check_plan(const struct copse_candidates *c, const struct copse_cand
   ck_assert_msg(plan <= 1.02 * us[chosen] && us[chosen] <= 1.02 * plan,
                 "%s at %g bytes: %g us as a plan, %g as a schedule", c->list[chosen].name, bytes,
                 plan, us[chosen]);
-  ck_assert_double_lt(range->loss, 0.2); /* what is stated is not all; 0.16 was measured */
+  ck_assert_double_lt(range->loss, 0.035); /* 3 % for hops, and 0.3 beside a border */
   for (int i = 0; i < c->n; i++) {
     if (c->list[i].most_bytes > 0 && bytes > (double)c->list[i].most_bytes) continue;
     bool higher = c->list[i].hops > c->list[chosen].hops;

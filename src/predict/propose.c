@@ -154,11 +154,11 @@ static copse_status turn_around(struct stage *s, struct copse_arena *arena,
   return COPSE_OK;
 }
 
-/* Makes trees [n_ranks], in the arena; *us and *load: of the highest tree and the busiest rank, and
- * of the busiest link. */
+/* Makes trees [n_ranks], in the arena; us [2] and *load: of the highest tree and the busiest rank,
+ * its puts dealt to workers or by one, and of the busiest link. */
 static copse_status make_stage(const struct copse_topology *t, const struct copse_routes *routes,
                                int stride, int base, struct copse_arena *arena,
-                               struct copse_schedule_tree *trees, double *us, double *load,
+                               struct copse_schedule_tree *trees, double us[2], double *load,
                                struct copse_err *err) {
   COPSE_AT_END(end_stage)
   struct stage s = {.topology = t, .routes = routes, .stride = stride, .base = base, .err = err};
@@ -169,12 +169,13 @@ static copse_status make_stage(const struct copse_topology *t, const struct cops
     COPSE_DO(grow(&s, arena, &trees[r]));
   }
   *load = 0;
-  int most = 0; /* of a worker: who puts in one tree alone shares them with others */
+  int most[2] = {0, 0}; /* of a worker: who puts in one tree alone may share them with others */
   for (int r = 0; r < t->n_ranks; r++) {
     int of = s.puts[r] > 1 ? 1 : COPSE_POLICY_WORKERS, n = (s.sends[r] + of - 1) / of;
-    most = n > most ? n : most;
+    most[0] = n > most[0] ? n : most[0];
+    most[1] = s.sends[r] > most[1] ? s.sends[r] : most[1];
   }
-  *us = s.us + most * COPSE_MESSAGE_US;
+  for (int i = 0; i < 2; i++) us[i] = s.us + most[i] * COPSE_MESSAGE_US;
   for (int l = 0; l < t->n_links; l++)
     *load = fmax(*load, (double)s.load[l] / copse_q_to_double(t->links[l].bandwidth));
   return COPSE_OK;
@@ -199,7 +200,7 @@ static copse_status turn_stage(const struct copse_topology *t, const struct cops
  * stages; and the part of M that is left for the stages that follow. */
 struct label {
   struct copse_doubling digits;
-  double us, load, share;
+  double us[2], load, share; /* us as of make_stage */
 };
 
 struct labels {
@@ -208,8 +209,8 @@ struct labels {
 };
 
 static bool beats(const struct label *a, const struct label *b) {
-  return a->us <= b->us * (1 + SAME_TIME) && a->load <= b->load * (1 + SAME_TIME) &&
-         a->share <= b->share;
+  return a->us[0] <= b->us[0] * (1 + SAME_TIME) && a->us[1] <= b->us[1] * (1 + SAME_TIME) &&
+         a->load <= b->load * (1 + SAME_TIME) && a->share <= b->share;
 }
 
 /* Adds a label that no other beats, and drops the labels that it beats, while there is room. */
@@ -239,14 +240,14 @@ static int pieces_of_all(const struct copse_doubling *d) {
 
 /* Adds a label with a digit more, whose stage takes so much of all of M; with `scatters` there and
  * back. */
-static void add_digit(const struct label *from, int base, bool scatters, bool ends, double us,
-                      double load, struct labels *to) {
+static void add_digit(const struct label *from, int base, bool scatters, bool ends,
+                      const double us[2], double load, struct labels *to) {
   struct label it = *from;
   if (it.digits.n_digits == COPSE_DOUBLING_DIGITS) return;
   if (scatters && (it.digits.n_scattered < it.digits.n_digits || ends)) return;
   it.digits.bases[it.digits.n_digits++] = base;
   it.digits.n_scattered += scatters;
-  it.us += us * (scatters ? 2 : 1);
+  for (int i = 0; i < 2; i++) it.us[i] += us[i] * (scatters ? 2 : 1);
   it.load += it.share * load * (scatters ? 2.0 / base : 1);
   it.share = ends ? 0 : scatters ? it.share / base : it.share;
   if (pieces_of(&it.digits, 0) <= MOST_SCATTERED) add_label(to, &it);
@@ -258,10 +259,10 @@ static copse_status extend(const struct copse_topology *t, const struct copse_ro
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   struct copse_err why = COPSE_ERR_INIT;
   struct copse_schedule_tree *trees;
-  double us, load;
+  double us[2], load;
   bool ends = stride * base == t->n_ranks;
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, trees, err));
-  copse_status status = make_stage(t, routes, stride, base, &scratch, trees, &us, &load, &why);
+  copse_status status = make_stage(t, routes, stride, base, &scratch, trees, us, &load, &why);
   for (int scatters = 0; scatters < 2 && status == COPSE_OK; scatters++) {
     for (int i = 0; i < all[stride].n; i++)
       add_digit(&all[stride].list[i], base, scatters, ends, us, load, &all[stride * base]);
@@ -276,10 +277,10 @@ static copse_status make_trees(const struct copse_topology *t, const struct cops
                                const struct copse_doubling *d, enum copse_phase phase,
                                struct copse_arena *arena, struct copse_schedule_tree *trees,
                                struct copse_err *err) {
-  double us, load;
+  double us[2], load;
   for (int i = 0, stride = 1; i < d->n_digits; stride *= d->bases[i++]) {
     struct copse_schedule_tree *of = trees + i * t->n_ranks;
-    COPSE_DO(make_stage(t, routes, stride, d->bases[i], arena, of, &us, &load, err));
+    COPSE_DO(make_stage(t, routes, stride, d->bases[i], arena, of, us, &load, err));
     if (phase == COPSE_PHASE_REDUCE) COPSE_DO(turn_stage(t, routes, d->bases[i], arena, of, err));
   }
   return COPSE_OK;

@@ -360,6 +360,27 @@ START_TEST(scattered_digits_cross_the_fabric_once) {
 }
 END_TEST
 
+/* Small messages are dealt to workers, so that one stage of all ranks is found; of long ones in
+ * pieces each worker sends its own, one message after the other, so that groups that are small and
+ * scattered are found too. */
+START_TEST(large_groups_and_small_ones_are_found) {
+  struct copse_topology *t = synthetic("switch:72@900");
+  struct found f;
+  bool one = false, small = false;
+  find(t, &f);
+  for (int i = 0; i < f.n; i++) {
+    const struct copse_doubling *d = &f.list[i];
+    int most = 0;
+    for (int k = 0; k < d->n_digits; k++) most = d->bases[k] > most ? d->bases[k] : most;
+    one = one || most == 72;
+    small = small || (most <= 12 && d->n_digits == 2 && d->n_scattered == 1 && !d->turned);
+  }
+  ck_assert(one && small);
+  copse_routes_free(&f.routes);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* By hand: 1 KB over a hypercube of 50 GB/s takes four rounds of 2 us and 20 ns each; half of it,
  * in pieces that begin elsewhere, less. Long messages go by trees. */
 START_TEST(the_search_takes_stages_for_short_messages_alone) {
@@ -462,6 +483,7 @@ int main(void) {
   tcase_add_test(tests, every_rank_has_the_same_bits);
   tcase_add_test(tests, there_are_no_more_hops_than_the_fabric_is_wide);
   tcase_add_test(tests, what_stages_are_not_for_is_refused);
+  tcase_add_test(tests, large_groups_and_small_ones_are_found);
   tcase_add_test(tests, scattered_digits_cross_the_fabric_once);
   suite_add_tcase(suite, tests);
   TCase *plain = copse_test_plain(suite, 120);

@@ -354,7 +354,8 @@ static copse_status try_free_shares(struct solving *b) {
   if (schedule->bound.kind == COPSE_BOUND_CUT && !open) return COPSE_OK;
   if (marked && b->options->bound_only) return COPSE_OK;
   COPSE_DO(copse_shares_find_time(b->topology, b->options, &b->broadcast.instance,
-                                  schedule->time_per_GB, marked || !open, &shares, &time, b->err));
+                                  schedule->time_per_GB, marked || !open, false, &shares, &time,
+                                  b->err));
   b->seconds->optimum += copse_clock_seconds() - start;
   if (shares.outcome != COPSE_JOINT_PROVED) return COPSE_OK;
   int order = copse_q_cmp(time, schedule->time_per_GB);
@@ -366,15 +367,14 @@ static copse_status try_free_shares(struct solving *b) {
   }
   if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
   if (order < 0 && !b->options->bound_only) {
-    const struct copse_joint_part *part = shares.part;
     struct copse_joint_part rounded;
     bool found = false;
     if (b->shares_within.num > 0)
-      COPSE_DO(copse_round_part(&b->broadcast.instance, part, b->shares_within, &b->scratch,
+      COPSE_DO(copse_round_part(&b->broadcast.instance, shares.part, b->shares_within, &b->scratch,
                                 &rounded, &found, b->err));
     COPSE_DO(copse_solve_trees_in_parts(b->topology, b->options, &b->broadcast.instance,
-                                        found ? &rounded : part, NULL, 1, shares.rate, schedule,
-                                        b->seconds, b->err));
+                                        found ? &rounded : shares.part, NULL, 1, shares.rate,
+                                        schedule, b->seconds, b->err));
   }
   if (marked && order >= 0) return COPSE_OK;
   if (marked) return copse_narrowest_bound(b->topology, b->options, schedule, b->err);
@@ -616,15 +616,14 @@ static copse_status repair(struct solving *b, const struct copse_schedule *from,
   double start = copse_clock_seconds();
   const struct phase *phase = b->broadcast.used ? &b->broadcast : &b->reduce;
   const struct copse_optimum *optimum = &phase->forest.optimum;
-  int64_t k = copse_optimum_step(&phase->instance.network, optimum); /* its cut is not rounded */
-  struct copse_repair of = {b->topology, o->healthy, from, &phase->instance.network, optimum->x, k,
-                            NULL,        0,          false};
+  struct copse_repair of = {b->topology, o->healthy, from, .network = &phase->instance.network};
+  of.x = optimum->x;
+  of.k = copse_optimum_step(of.network, optimum); /* its cut is not rounded */
   COPSE_DO(copse_repair_trees(&of, b->schedule, made, b->err));
   b->seconds->pack += copse_clock_seconds() - start;
-  if (*made && copse_q_cmp(b->schedule->time_per_GB, b->schedule->bound.time_per_GB) < 0)
-    return copse_narrowest_bound(b->topology, b->options, b->schedule,
-                                 b->err); /* an allreduce's phases together, as in fill */
-  return COPSE_OK;
+  if (!*made || copse_q_cmp(b->schedule->time_per_GB, b->schedule->bound.time_per_GB) >= 0)
+    return COPSE_OK; /* else an allreduce's phases together, as in fill */
+  return copse_narrowest_bound(b->topology, b->options, b->schedule, b->err);
 }
 
 /* Takes the schedule made in place of *out, if that is none, or higher. */
@@ -671,35 +670,36 @@ static copse_status try_shares(struct solving *b, const struct copse_repair *at,
   return COPSE_OK;
 }
 
-/* Repairs an allreduce whose phases run together, with shares that are equal all the same. *faster:
- * that is faster than phase after phase, or it is not known. */
+/* Repairs an allreduce whose phases run together, with shares that are equal all the same; if high,
+ * also with links divided evenly. *faster: than phase after phase, or that is not known. */
 static copse_status repair_together(const struct solving *like, const struct solving *bound,
                                     const struct copse_schedule *from, int most,
                                     struct copse_schedule **out, bool *faster) {
   COPSE_AT_END(release) struct solving b = *like;
   COPSE_AT_END(copse_shares_free) struct copse_shares shares = {0};
-  const struct copse_instance *instance = &bound->broadcast.instance;
   struct copse_solve_options options = *b.options;
   struct copse_q time, n = {b.topology->n_ranks, 1};
-  double begun = copse_clock_seconds();
-  bool equal = true;
   if (lists_shares(&b)) options.notes = NULL; /* what is made then has notes of its own */
-  COPSE_DO(copse_shares_find_time(b.topology, &options, instance,
-                                  bound->schedule->bound.time_per_GB, true, &shares, &time, b.err));
-  b.seconds->optimum += copse_clock_seconds() - begun;
-  *faster = shares.outcome != COPSE_JOINT_NOT_BETTER;
-  if (shares.outcome != COPSE_JOINT_PROVED) return COPSE_OK;
-  for (int i = 0; i < b.topology->n_ranks; i++)
-    equal = equal && shares.part->weights[i] == shares.part->weights[0];
-  struct copse_repair of = {b.topology, options.healthy, from, &instance->network,
-                            .together = shares.part};
-  COPSE_DO(copse_q_div(shares.rate, n, &of.x, b.err));
-  begun = copse_clock_seconds();
-  if (equal) COPSE_DO(try_shares(&b, &of, &shares, time, most, out));
-  b.seconds->pack += copse_clock_seconds() - begun;
-  if (lists_shares(&b) || *out)
-    return COPSE_OK; /* high ones too: equal shares are slower by more */
-  note_shares(&b, time, "trees of them were not found near the healthy ones");
+  for (int level = 0, again = 1; level < 2 && again; level++) {
+    double begun = copse_clock_seconds();
+    copse_shares_free(&shares);
+    COPSE_DO(copse_shares_find_time(b.topology, &options, &bound->broadcast.instance,
+                                    bound->schedule->bound.time_per_GB, true, level > 0, &shares,
+                                    &time, b.err));
+    b.seconds->optimum += copse_clock_seconds() - begun;
+    *faster = shares.outcome != COPSE_JOINT_NOT_BETTER;
+    if (shares.outcome != COPSE_JOINT_PROVED) return COPSE_OK;
+    bool equal = copse_shares_are_equal(&shares, b.topology->n_ranks);
+    struct copse_repair of = {b.topology, options.healthy, from, &bound->broadcast.instance.network,
+                              .together = shares.part};
+    COPSE_DO(copse_q_div(shares.rate, n, &of.x, b.err));
+    begun = copse_clock_seconds();
+    if (equal) COPSE_DO(try_shares(&b, &of, &shares, time, most, out));
+    b.seconds->pack += copse_clock_seconds() - begun;
+    again = equal && shares.can_level && (!*out || copse_schedule_height(*out) > most);
+  }
+  if (!lists_shares(&b) && !*out) /* high ones are taken too: equal shares are slower */
+    note_shares(&b, time, "trees of them were not found near the healthy ones");
   return COPSE_OK;
 }
 

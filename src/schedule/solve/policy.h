@@ -19,6 +19,11 @@
 /* Images of the cuts that prove unequal shares: a file has each with its nodes. */
 #define COPSE_SHARES_CUTS 8192
 
+/* How finely the part of a link that each phase has at most is sought: of 256 ranks on rails
+ * without three parts trees are 8, 12, 7 and 7 hops high by parts of 32, 64, 128 and 256; each
+ * halving is one more programme. */
+#define COPSE_SHARES_LINK_PARTS 128
+
 /* Switches that copy or add: sets of them that are tried, each with links of its own in one
  * programme, of how many links in all; and of how many switches every set can be tried. */
 #define COPSE_SWITCH_WAYS 64

@@ -209,8 +209,8 @@ static int locals(const struct copse_plan *plan) {
 START_TEST(plans_of_any_fabric_deal_and_are_right) {
   static const uint64_t counts[] = {0, 1, 300, UINT64_MAX};
   static const struct copse_test_random_options shape = {3, 8, 5, true, true};
-  int dealt[2] = {0, 0};
-  for (uint64_t seed = 0; seed < COPSE_TEST_UP_TO(24u, 8u); seed++) {
+  int dealt[2] = {0, 0}, fabrics_tried = COPSE_TEST_UP_TO(24, 8);
+  for (uint64_t seed = 0; seed < (uint64_t)fabrics_tried; seed++) {
     uint64_t state = 300 + seed;
     struct copse_topology *t = seed % 2 ? copse_test_symmetric_topology(&state, 16)
                                         : copse_test_random_topology(&state, &shape);
@@ -235,8 +235,8 @@ START_TEST(plans_of_any_fabric_deal_and_are_right) {
     copse_routes_free(&f.routes);
     copse_topology_free(t);
   }
-  ck_assert_int_gt(dealt[0], 3);
-  ck_assert_int_gt(dealt[1], 3);
+  ck_assert_int_gt(dealt[0], fabrics_tried / 8);
+  ck_assert_int_gt(dealt[1], fabrics_tried / 8);
 }
 END_TEST
 

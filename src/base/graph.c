@@ -194,9 +194,8 @@ copse_status copse_names_keep(struct copse_names *names, struct copse_arena *are
 
 void copse_names_free(struct copse_names *names) { copse_index_map_free(&names->by_text); }
 
-/* Hashes by FNV-1a of 64 bits. */
 uint64_t copse_key_text(const char *text) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (; *text; text++) h = (h ^ (unsigned char)*text) * 0x100000001b3u;
-  return h;
+  uint64_t key = COPSE_HASH;
+  for (; *text; text++) key = copse_hash(key, (unsigned char)*text);
+  return key;
 }

@@ -27,6 +27,16 @@ static inline bool copse_queue_is_empty(const struct copse_queue *queue) {
   return queue->head == queue->tail;
 }
 static inline int copse_queue_pop(struct copse_queue *queue) { return queue->items[queue->head++]; }
+/* The same round an array of `size`, which holds one item less. */
+static inline void copse_queue_push_round(struct copse_queue *queue, int size, int item) {
+  queue->items[queue->tail] = item;
+  queue->tail = queue->tail + 1 == size ? 0 : queue->tail + 1;
+}
+static inline int copse_queue_pop_round(struct copse_queue *queue, int size) {
+  int item = queue->items[queue->head];
+  queue->head = queue->head + 1 == size ? 0 : queue->head + 1;
+  return item;
+}
 
 /* Items by key: those of key v are item[first[v]] to item[first[v + 1] - 1], in ascending order. */
 struct copse_adjacency {
@@ -116,6 +126,17 @@ copse_status copse_names_keep(struct copse_names *names, struct copse_arena *are
                               struct copse_err *err) COPSE_CHECKED;
 void copse_names_free(struct copse_names *names);
 
+/* Draws 32 bits: the upper half of the linear congruential generator of D. E. Knuth's MMIX. The
+ * same numbers on every machine; any state starts it. */
+static inline uint32_t copse_random(uint64_t *state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*state >> 32);
+}
+/* Draws one of 0 to below - 1; below > 0. */
+static inline int copse_random_below(uint64_t *state, int below) {
+  return (int)((copse_random(state) >> 1) % (uint32_t)below);
+}
+
 /* Scatters neighbouring numbers to unrelated ones: the finaliser of splitmix64 (S. Vigna). */
 static inline uint64_t copse_scatter(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -125,6 +146,12 @@ static inline uint64_t copse_scatter(uint64_t z) {
 
 /* Does the same one step further. */
 static inline uint64_t copse_mix(uint64_t z) { return copse_scatter(z + 0x9e3779b97f4a7c15u); }
+
+/* Hashes values one after the other, from COPSE_HASH on: FNV-1a of 64 bits (Fowler, Noll, Vo). */
+#define COPSE_HASH 0xcbf29ce484222325u
+static inline uint64_t copse_hash(uint64_t hash, uint64_t value) {
+  return (hash ^ value) * 0x100000001b3u;
+}
 
 /* Makes the key of a text. Equal texts have equal keys, different ones almost never; keys of pairs
  * never collide. */

@@ -373,26 +373,21 @@ struct dealt {
 /* Sorts a list by communicators, by counting: that keeps the log's order within one. */
 static copse_status deal(struct join *j, const struct copse_log_list *list, struct dealt *out) {
   size_t n = (size_t)list->n;
-  int *next, n_comms = j->log->n_comms;
+  struct copse_adjacency by_comm;
+  int *comm;
   char *values = NULL;
-  COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)n_comms + 1, out->first, j->err));
-  COPSE_DO(COPSE_ARRAY(&j->r->arena, (size_t)n_comms + 1, next, j->err));
+  COPSE_DO(COPSE_ARRAY(&j->r->arena, n, comm, j->err));
   COPSE_DO(copse_arena_array(&j->r->arena, n, list->size, &values, j->err));
-  for (int i = 0; i < list->n; i++) {
-    int comm = list->members[i] < 0 ? -1 : j->r->members[list->members[i]].comm;
-    if (comm >= 0)
-      out->first[comm + 1]++;
-    else
-      j->log->n_unowned++;
-  }
-  for (int c = 0; c < n_comms; c++) out->first[c + 1] += out->first[c];
-  memcpy(next, out->first, ((size_t)n_comms + 1) * sizeof *next);
-  for (int i = 0; i < list->n; i++) {
-    int comm = list->members[i] < 0 ? -1 : j->r->members[list->members[i]].comm;
-    if (comm < 0) continue;
-    memcpy(values + (size_t)next[comm]++ * list->size,
-           (const char *)list->values + (size_t)i * list->size, list->size);
-  }
+  for (int i = 0; i < list->n; i++)
+    comm[i] = list->members[i] < 0 ? -1 : j->r->members[list->members[i]].comm;
+  COPSE_DO(copse_adjacency_by(&j->r->arena, j->log->n_comms, list->n, comm, sizeof *comm, &by_comm,
+                              j->err));
+  int owned = by_comm.first[j->log->n_comms];
+  for (int i = 0; i < owned; i++)
+    memcpy(values + (size_t)i * list->size,
+           (const char *)list->values + (size_t)by_comm.item[i] * list->size, list->size);
+  j->log->n_unowned += list->n - owned;
+  out->first = by_comm.first;
   out->values = values;
   return COPSE_OK;
 }

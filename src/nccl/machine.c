@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "topology/fabric/fabric.h"
+#include "topology/route.h"
 
 /* The widest way of a GPU to a port of its host, and the best kind of links of these. */
 struct nearest {
@@ -45,14 +46,6 @@ static bool is_type(const struct copse_nccl_machine *m, int node, const char *ty
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-/* Returns the prefix's number, of a topology of several hosts; 0 for all in others; -1: the
- * network's. */
-static int prefix_of(const struct copse_topology *t, int node, bool several) {
-  int host = 0;
-  if (several) (void)copse_host_prefix(t->nodes[node].id, &host);
-  return several && copse_host_prefix(t->nodes[node].id, NULL) == 0 ? -1 : host;
-}
-
 /* Whether NVLink makes one host of what a link joins. */
 static bool joins_domain(const struct copse_nccl_machine *m, const struct copse_link *link) {
   bool gpu_src = m->topology->nodes[link->src].rank >= 0 || is_type(m, link->src, "gpu");
@@ -64,21 +57,9 @@ static bool joins_domain(const struct copse_nccl_machine *m, const struct copse_
 /* Sets of nodes that are one host: those of one prefix, and what NVLink joins. */
 static copse_status unite_nodes(struct copse_nccl_machine *m, int *set, struct copse_err *err) {
   const struct copse_topology *t = m->topology;
-  COPSE_AT_END(copse_index_map_free) struct copse_index_map firsts = {0};
-  bool several = t->n_ranks > 0;
-  copse_sets_init(set, t->n_nodes);
-  for (int r = 0; r < t->n_ranks; r++)
-    several = several && copse_host_prefix(t->nodes[t->rank_nodes[r]].id, NULL) > 0;
-  for (int v = 0; v < t->n_nodes; v++) {
-    int prefix = prefix_of(t, v, several);
-    size_t cursor = 0;
-    if (prefix < 0) continue;
-    int first = copse_index_map_next(&firsts, (uint64_t)prefix, &cursor);
-    if (first >= 0)
-      (void)copse_sets_unite(set, first, v);
-    else
-      COPSE_DO(copse_index_map_add(&firsts, (uint64_t)prefix, v, err));
-  }
+  bool several;
+  COPSE_DO(copse_hosts_label(t, set, &several, err));
+  for (int v = 0; v < t->n_nodes && !several; v++) set[v] = 0;
   for (int i = 0; i < t->n_links; i++)
     if (joins_domain(m, &t->links[i]))
       (void)copse_sets_unite(set, t->links[i].src, t->links[i].dst);
@@ -88,28 +69,27 @@ static copse_status unite_nodes(struct copse_nccl_machine *m, int *set, struct c
 static copse_status find_hosts(struct copse_nccl_machine *m, struct copse_err *err) {
   const struct copse_topology *t = m->topology;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  size_t nodes = (size_t)t->n_nodes, ranks = (size_t)t->n_ranks;
+  struct copse_adjacency by_host;
+  size_t nodes = (size_t)t->n_nodes;
   int *set, *number;
   COPSE_DO(COPSE_ARRAYS(&scratch, nodes, int, err, &set, &number));
   COPSE_DO(COPSE_ARRAY(&m->arena, nodes, m->host_of_node, err));
-  COPSE_DO(COPSE_ARRAYS(&m->arena, ranks + 2, int, err, &m->host_of_rank, &m->first, &m->members));
+  COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)t->n_ranks, m->host_of_rank, err));
   COPSE_DO(unite_nodes(m, set, err));
   for (int v = 0; v < t->n_nodes; v++) number[v] = -1;
   for (int r = 0; r < t->n_ranks; r++) {
     int root = copse_sets_find(set, t->rank_nodes[r]);
     if (number[root] < 0) number[root] = m->n_hosts++;
     m->host_of_rank[r] = number[root];
-    m->first[number[root] + 1]++;
   }
   for (int v = 0; v < t->n_nodes; v++) m->host_of_node[v] = number[copse_sets_find(set, v)];
+  COPSE_DO(copse_adjacency_by(&m->arena, m->n_hosts, t->n_ranks, m->host_of_rank,
+                              sizeof *m->host_of_rank, &by_host, err));
+  m->first = by_host.first;
+  m->members = by_host.item;
   m->even = true;
-  for (int h = 0; h < m->n_hosts; h++) m->even = m->even && m->first[h + 1] == m->first[1];
-  for (int h = 0; h < m->n_hosts; h++) m->first[h + 1] += m->first[h];
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)m->n_hosts, number, err));
-  for (int r = 0; r < t->n_ranks; r++) {
-    int h = m->host_of_rank[r];
-    m->members[m->first[h] + number[h]++] = r;
-  }
+  for (int h = 0; h < m->n_hosts; h++)
+    m->even = m->even && m->first[h + 1] - m->first[h] == m->first[1];
   return COPSE_OK;
 }
 

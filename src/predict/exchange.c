@@ -19,11 +19,6 @@
 #include "predict/exchange_internal.h"
 #include "predict/policy.h"
 
-static uint32_t draw(struct copse_exchange_search *s, uint32_t below) { /* Knuth's MMIX */
-  s->random = s->random * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)((s->random >> 33) % below);
-}
-
 static int n_transfers(const struct copse_exchange_search *s) {
   return s->n_trees * s->n_images * s->n;
 }
@@ -32,10 +27,10 @@ static int n_transfers(const struct copse_exchange_search *s) {
 
 static copse_status find_hop(struct copse_exchange_search *s, const int *nodes, int n, int *out) {
   const struct copse_topology *t = s->topology;
-  uint64_t key = 1469598103934665603u;
+  uint64_t key = COPSE_HASH;
   size_t cursor = 0;
   int at;
-  for (int i = 0; i < n; i++) key = (key ^ (uint64_t)nodes[i]) * 1099511628211u;
+  for (int i = 0; i < n; i++) key = copse_hash(key, (uint64_t)nodes[i]);
   while ((at = copse_index_map_next(&s->hop_index, key, &cursor)) >= 0) {
     struct copse_hop *h = &s->hops[at];
     if (h->n == n - 1 && memcmp(s->hop_nodes + h->first, nodes, (size_t)n * sizeof *nodes) == 0)
@@ -292,10 +287,12 @@ static bool choose_parent(struct copse_exchange_search *s, int transfer, struct 
   *hop = -1;
   for (int i = 0; i < s->n; i++) {
     int h = s->between[t->reduce ? rank * s->n + i : i * s->n + rank];
-    if (h < 0 || h == t->parent[rank] || draw(s, 3) == 0 || is_below(t, i, rank)) continue;
+    if (h < 0 || h == t->parent[rank] || copse_random_below(&s->random, 3) == 0 ||
+        is_below(t, i, rank))
+      continue;
     int p = t->place_of[i];
     double then = p == 0 || t->reduce ? 0 : s->now.arrival[base + p];
-    then += s->hops[h].latency_us * (1 + HOP_SPREAD * draw(s, 4));
+    then += s->hops[h].latency_us * (1 + HOP_SPREAD * copse_random_below(&s->random, 4));
     if (t->reduce) then -= p == 0 ? 1e9 : s->now.asked[base + p];
     if (then >= best) continue;
     best = then;
@@ -308,11 +305,11 @@ static bool choose_parent(struct copse_exchange_search *s, int transfer, struct 
 /* Chooses a transfer to move: one of the late ones, a transfer above it in its tree, or the
  * transfer that one of these waited for. */
 static int choose_transfer(struct copse_exchange_search *s) {
-  int t = s->now.late[draw(s, (uint32_t)s->now.n_late)];
-  for (int steps = (int)draw(s, 8); steps > 0; steps--) {
+  int t = s->now.late[copse_random_below(&s->random, s->now.n_late)];
+  for (int steps = copse_random_below(&s->random, 8); steps > 0; steps--) {
     const struct copse_grown_tree *tree = &s->trees[tree_of(s, t)];
     int place = t % s->n;
-    if (s->now.blocker[t] >= 0 && draw(s, 2) == 0) {
+    if (s->now.blocker[t] >= 0 && copse_random_below(&s->random, 2) == 0) {
       t = s->now.blocker[t];
       continue;
     }
@@ -327,7 +324,7 @@ static int choose_transfer(struct copse_exchange_search *s) {
       place = 0;
     }
     if (tree->n_children[place] == 0) break;
-    t += tree->first_child[place] + (int)draw(s, (uint32_t)tree->n_children[place]) - place;
+    t += tree->first_child[place] + copse_random_below(&s->random, tree->n_children[place]) - place;
   }
   return t;
 }
@@ -348,9 +345,9 @@ static bool apply(struct copse_exchange_search *s, const struct move *m, int hop
 
 static bool choose(struct copse_exchange_search *s, struct move *m, int *hop) {
   int t = choose_transfer(s);
-  if (s->n_trees > 1 && draw(s, 10) == 0) {
-    int other =
-        s->now.blocker[t] >= 0 ? tree_of(s, s->now.blocker[t]) : (int)draw(s, (uint32_t)s->n_trees);
+  if (s->n_trees > 1 && copse_random_below(&s->random, 10) == 0) {
+    int other = s->now.blocker[t] >= 0 ? tree_of(s, s->now.blocker[t])
+                                       : copse_random_below(&s->random, s->n_trees);
     int pieces = s->n_pieces > 0 ? s->n_pieces : s->n_trees;
     *m = (struct move){.tree = tree_of(s, t) % pieces, .rank = -1, .other = other % pieces};
     return m->other != m->tree;

@@ -39,11 +39,6 @@ struct growth {
   struct copse_err *err;
 };
 
-static uint64_t draw(struct growth *g) { /* Knuth's MMIX */
-  g->random = g->random * 6364136223846793005u + 1442695040888963407u;
-  return g->random >> (64 - DRAWN_BITS);
-}
-
 /* Returns when a tree has gone a way that it may go from `us` on; with `take` links are busy. Rules
  * as in simulate.h: on a faster link it starts as much later. */
 static double pass(struct growth *g, double bytes, const struct copse_hop *hop, double us,
@@ -73,7 +68,8 @@ static double pass_all(struct growth *g, int tree, int hop, double us, bool take
 }
 
 static copse_status offer(struct growth *g, uint64_t turn, size_t i, double us) {
-  uint64_t key = turn << (OFFER_BITS + DRAWN_BITS) | draw(g) << OFFER_BITS | i;
+  uint64_t drawn = copse_random(&g->random) >> (32 - DRAWN_BITS);
+  uint64_t key = turn << (OFFER_BITS + DRAWN_BITS) | drawn << OFFER_BITS | i;
   return copse_sim_queue_push(&g->s->queue, us, key, g->err);
 }
 

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "predict/policy.h"
 #include "predict/simulate.h"
 
@@ -48,11 +49,6 @@ struct search {
   struct copse_arena arena;
   struct copse_err *err;
 };
-
-static int draw(struct search *s, int below) { /* Knuth's MMIX */
-  s->random = s->random * 6364136223846793005u + 1442695040888963407u;
-  return (int)((s->random >> 33) % (uint64_t)below);
-}
 
 /* ---- what there is to choose from ----------------------------------------------------------- */
 
@@ -295,16 +291,17 @@ struct move {
 };
 
 static bool choose(struct search *s, struct move *m) {
-  int piece = s->late[draw(s, s->n_late)], flow = piece / s->pieces;
-  if (draw(s, 4) == 0) piece = draw(s, s->n_flows * s->pieces), flow = piece / s->pieces;
+  int piece = s->late[copse_random_below(&s->random, s->n_late)], flow = piece / s->pieces;
+  if (copse_random_below(&s->random, 4) == 0)
+    piece = copse_random_below(&s->random, s->n_flows * s->pieces), flow = piece / s->pieces;
   *m = (struct move){.piece = piece, .was = s->path[piece]};
-  if (s->n_flows > 1 && draw(s, 3) == 0) {
+  if (s->n_flows > 1 && copse_random_below(&s->random, 3) == 0) {
     m->piece = -1;
     for (m->a = 0; s->order[m->a] != flow; m->a++) continue;
-    m->b = draw(s, s->n_flows);
+    m->b = copse_random_below(&s->random, s->n_flows);
     return m->a != m->b;
   }
-  int path = draw(s, s->choices[flow].n);
+  int path = copse_random_below(&s->random, s->choices[flow].n);
   if (path == m->was) return false;
   s->path[piece] = path;
   return true;

@@ -15,54 +15,77 @@
 
 /* ---- hosts ----------------------------------------------------------------------------- */
 
-static bool has_prefix(const char *id, const char *of, size_t n) {
-  return n > 0 && strncmp(id, of, n) == 0;
-}
-
-/* Finds the host of a node: that of the first rank with the same prefix; -1 without one. */
-static int find_host(const struct copse_topology *t, const int *of_rank, int n_ranks,
-                     const char *id) {
-  size_t n = copse_host_prefix(id, NULL);
-  for (int r = 0; r < n_ranks; r++)
-    if (has_prefix(t->nodes[t->rank_nodes[r]].id, id, n)) return of_rank[r];
-  return -1;
-}
-
-static void assign_hosts(const struct copse_topology *t, struct copse_hosts *h) {
-  bool all = t->n_ranks > 0;
-  for (int r = 0; r < t->n_ranks; r++)
-    all = all && copse_host_prefix(t->nodes[t->rank_nodes[r]].id, NULL) > 0;
-  h->n_hosts = all ? 0 : 1;
-  for (int r = 0; all && r < t->n_ranks; r++) {
-    const char *id = t->nodes[t->rank_nodes[r]].id;
-    const char *last = r > 0 ? t->nodes[t->rank_nodes[r - 1]].id : "";
-    size_t n = copse_host_prefix(id, NULL);
-    int host = has_prefix(last, id, n) ? h->of_rank[r - 1] : find_host(t, h->of_rank, r, id);
-    h->of_rank[r] = host >= 0 ? host : h->n_hosts++;
+/* Finds the first node known with the same prefix of n characters, -1: there is none yet; *key is
+ * the prefix's. */
+static int first_with_prefix(const struct copse_topology *t, const struct copse_index_map *firsts,
+                             const char *id, size_t n, uint64_t *key) {
+  size_t cursor = 0;
+  *key = COPSE_HASH;
+  for (size_t i = 0; i < n; i++) *key = copse_hash(*key, (unsigned char)id[i]);
+  for (;;) {
+    int first = copse_index_map_next(firsts, *key, &cursor);
+    if (first < 0 || strncmp(t->nodes[first].id, id, n) == 0) return first;
   }
-  for (int v = 0; v < t->n_nodes; v++)
-    h->of_node[v] = all ? find_host(t, h->of_rank, t->n_ranks, t->nodes[v].id) : 0;
 }
 
-copse_status copse_hosts_find(const struct copse_topology *t, struct copse_hosts *h,
-                              struct copse_err *err) {
-  size_t ranks = (size_t)t->n_ranks;
-  copse_status status;
-  *h = (struct copse_hosts){0};
-  COPSE_TRY(copse_arena_array(&h->arena, ranks, sizeof(int), &h->of_rank, err));
-  COPSE_TRY(copse_arena_array(&h->arena, ranks, sizeof(int), &h->place, err));
-  COPSE_TRY(copse_arena_array(&h->arena, (size_t)t->n_nodes, sizeof(int), &h->of_node, err));
-  COPSE_TRY(copse_arena_array(&h->arena, ranks + 2, sizeof(int), &h->first, err));
-  COPSE_TRY(copse_arena_array(&h->arena, ranks, sizeof(int), &h->members, err));
-  assign_hosts(t, h);
-  for (int r = 0; r < t->n_ranks; r++) h->place[r] = h->first[h->of_rank[r] + 1]++;
-  for (int i = 0; i < h->n_hosts; i++) h->first[i + 1] += h->first[i];
-  for (int r = 0; r < t->n_ranks; r++) h->members[h->first[h->of_rank[r]] + h->place[r]] = r;
+copse_status copse_hosts_label(const struct copse_topology *t, int *label, bool *all,
+                               struct copse_err *err) {
+  COPSE_AT_END(copse_index_map_free) struct copse_index_map firsts = {0};
+  *all = t->n_ranks > 0;
+  for (int v = 0; v < t->n_nodes; v++) {
+    uint64_t key;
+    size_t n = copse_host_prefix(t->nodes[v].id, NULL);
+    *all = *all && (n > 0 || t->nodes[v].rank < 0);
+    label[v] = v;
+    if (n == 0) continue;
+    int first = first_with_prefix(t, &firsts, t->nodes[v].id, n, &key);
+    if (first < 0) COPSE_DO(copse_index_map_add(&firsts, key, v, err));
+    if (first >= 0) label[v] = first;
+  }
+  return COPSE_OK;
+}
+
+static copse_status number_hosts(const struct copse_topology *t, struct copse_hosts *h,
+                                 struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int *label, *number;
+  bool all;
+  COPSE_DO(COPSE_ARRAYS(&scratch, (size_t)t->n_nodes, int, err, &label, &number));
+  COPSE_DO(copse_hosts_label(t, label, &all, err));
+  for (int v = 0; v < t->n_nodes; v++) number[v] = all ? -1 : 0;
+  h->n_hosts = all ? 0 : 1;
+  for (int r = 0; r < t->n_ranks; r++) {
+    int *host = &number[label[t->rank_nodes[r]]];
+    if (*host < 0) *host = h->n_hosts++;
+    h->of_rank[r] = *host;
+  }
+  for (int v = 0; v < t->n_nodes; v++) h->of_node[v] = number[label[v]];
+  return COPSE_OK;
+}
+
+static copse_status find_hosts(const struct copse_topology *t, struct copse_hosts *h,
+                               struct copse_err *err) {
+  struct copse_adjacency by_host;
+  COPSE_DO(COPSE_ARRAYS(&h->arena, (size_t)t->n_ranks, int, err, &h->of_rank, &h->place));
+  COPSE_DO(COPSE_ARRAY(&h->arena, (size_t)t->n_nodes, h->of_node, err));
+  COPSE_DO(number_hosts(t, h, err));
+  COPSE_DO(copse_adjacency_by(&h->arena, h->n_hosts, t->n_ranks, h->of_rank, sizeof *h->of_rank,
+                              &by_host, err));
+  h->first = by_host.first;
+  h->members = by_host.item;
   h->even = true;
-  for (int i = 0; i < h->n_hosts; i++)
+  for (int i = 0; i < h->n_hosts; i++) {
     h->even = h->even && h->first[i + 1] - h->first[i] == h->first[1];
-out:
-  if (status != COPSE_OK) copse_hosts_free(h);
+    for (int k = h->first[i]; k < h->first[i + 1]; k++) h->place[h->members[k]] = k - h->first[i];
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_hosts_find(const struct copse_topology *topology, struct copse_hosts *hosts,
+                              struct copse_err *err) {
+  *hosts = (struct copse_hosts){0};
+  copse_status status = find_hosts(topology, hosts, err);
+  if (status != COPSE_OK) copse_hosts_free(hosts);
   return status;
 }
 
@@ -92,7 +115,7 @@ struct search {
   int *width;                     /* and the narrowest of them */
   int *best, *n_best; /* those of `in` that a widest shortest way to v may come over: best from
                          in.first[v] on, n_best[v] of them; of nodes that the search reached */
-  int *queue;         /* [n_nodes] */
+  struct copse_queue queue; /* [n_nodes] */
   double *used;       /* [n_links] routes over the link / its bandwidth */
   struct way *ways;   /* [n_nodes] */
   int64_t n_routes;
@@ -123,10 +146,10 @@ static copse_status search_start(struct search *s, struct copse_err *err) {
   size_t nodes = (size_t)t->n_nodes, links = (size_t)t->n_links;
   COPSE_DO(COPSE_ARRAYS(&s->scratch, links, int, err, &s->width_of, &s->best));
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->more, err));
-  COPSE_DO(COPSE_ARRAYS(&s->scratch, nodes, int, err, &s->n_best, &s->distance, &s->width));
+  COPSE_DO(COPSE_ARRAYS(&s->scratch, nodes, int, err, &s->n_best, &s->distance, &s->width,
+                        &s->queue.items));
   COPSE_DO(copse_arena_array(&s->scratch, links, sizeof(double), &s->used, err));
   COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof *s->ways, &s->ways, err));
-  COPSE_DO(copse_arena_array(&s->scratch, nodes, sizeof(int), &s->queue, err));
   COPSE_DO(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, COPSE_KEYS(t->links, src),
                               sizeof *t->links, &s->out, err));
   COPSE_DO(copse_adjacency_by(&s->scratch, t->n_nodes, t->n_links, COPSE_KEYS(t->links, dst),
@@ -185,21 +208,22 @@ static double least_use(struct search *s, int v) {
  * `relays` over relays alone. */
 static void search_from(struct search *s, int rank, int host, bool relays) {
   const struct copse_topology *t = s->topology;
-  int source = t->rank_nodes[rank], n = 0;
+  int source = t->rank_nodes[rank];
   for (int v = 0; v < t->n_nodes; v++) s->distance[v] = -1;
   s->distance[source] = 0;
   s->relays = relays;
   s->width[source] = INT_MAX;
-  s->queue[n++] = source;
-  for (int head = 0; head < n; head++) {
-    int u = s->queue[head];
-    if (head > 0) find_width(s, u);
-    if (head > 0 && relays && t->nodes[u].rank >= 0) continue;
+  copse_queue_reset(&s->queue);
+  copse_queue_push(&s->queue, source);
+  while (!copse_queue_is_empty(&s->queue)) {
+    int u = copse_queue_pop(&s->queue);
+    if (u != source) find_width(s, u);
+    if (u != source && relays && t->nodes[u].rank >= 0) continue;
     for (int i = s->out.first[u]; i < s->out.first[u + 1]; i++) {
       int v = t->links[s->out.item[i]].dst;
       if (s->distance[v] >= 0 || (host >= 0 && s->hosts->of_node[v] != host)) continue;
       s->distance[v] = s->distance[u] + 1;
-      s->queue[n++] = v;
+      copse_queue_push(&s->queue, v);
     }
   }
 }

@@ -17,6 +17,12 @@ struct copse_hosts {
   struct copse_arena arena;
 };
 
+/* Labels each node by the first one of its prefix "hN." (copse_host_prefix), itself without one;
+ * *all: every rank has one, and there are ranks. label [n_nodes]. Complexity O(nodes). COPSE_NOMEM.
+ */
+copse_status copse_hosts_label(const struct copse_topology *topology, int *label, bool *all,
+                               struct copse_err *err) COPSE_CHECKED;
+/* Numbers hosts by their first ranks; where not every rank has a prefix, all is one host. */
 copse_status copse_hosts_find(const struct copse_topology *topology, struct copse_hosts *hosts,
                               struct copse_err *err) COPSE_CHECKED;
 void copse_hosts_free(struct copse_hosts *hosts);

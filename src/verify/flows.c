@@ -156,7 +156,7 @@ static copse_status integer_lengths(struct copse_verify_checker *c, int64_t *len
 struct search_space {
   int64_t *lengths, *distance;
   struct copse_adjacency out; /* links by source */
-  int *queue;
+  struct copse_queue queue;   /* [n_nodes + 1], round */
   char *queued;
 };
 
@@ -164,14 +164,13 @@ struct search_space {
  * Label-setting by a heap would share the solver's code; this is as exact. */
 static void distances(struct copse_verify_checker *c, int source, struct search_space *w) {
   const struct copse_topology *t = c->topology;
-  int n = t->n_nodes, head = 0, tail = 0;
-  for (int v = 0; v < n; v++) w->distance[v] = INT64_MAX;
+  int size = t->n_nodes + 1;
+  for (int v = 0; v < t->n_nodes; v++) w->distance[v] = INT64_MAX;
   w->distance[source] = 0;
-  w->queue[tail++] = source;
+  copse_queue_push_round(&w->queue, size, source);
   w->queued[source] = 1;
-  while (head != tail) {
-    int v = w->queue[head];
-    head = head == n ? 0 : head + 1;
+  while (!copse_queue_is_empty(&w->queue)) {
+    int v = copse_queue_pop_round(&w->queue, size);
     w->queued[v] = 0;
     if (v != source && c->schedule->no_forward && t->nodes[v].rank >= 0) continue;
     for (int i = w->out.first[v]; i < w->out.first[v + 1]; i++) {
@@ -181,8 +180,7 @@ static void distances(struct copse_verify_checker *c, int source, struct search_
       w->distance[to] = d;
       if (w->queued[to]) continue;
       w->queued[to] = 1;
-      w->queue[tail] = to;
-      tail = tail == n ? 0 : tail + 1;
+      copse_queue_push_round(&w->queue, size, to);
     }
   }
 }
@@ -208,7 +206,7 @@ static copse_status make_space(struct copse_verify_checker *c, struct search_spa
   size_t n = (size_t)t->n_nodes, m = (size_t)t->n_links;
   COPSE_DO(COPSE_ARRAY(&c->scratch.arena, m, w->lengths, c->err));
   COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n, w->distance, c->err));
-  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n + 1, w->queue, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n + 1, w->queue.items, c->err));
   COPSE_DO(COPSE_ARRAY(&c->scratch.arena, n, w->queued, c->err));
   return copse_adjacency_by(&c->scratch.arena, t->n_nodes, t->n_links, COPSE_KEYS(t->links, src),
                             sizeof *t->links, &w->out, c->err);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/graph.h"
+#include "topology/route.h"
 
 /* NCCL's path types in its order, those that a host has; ANY: over any GPUs. */
 enum type { LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, ANY, N_TYPES };
@@ -34,30 +35,19 @@ static bool is_nvlink(const struct copse_topology *t, const struct copse_link *l
   return (a && b) || (a && is(t, l->dst, "nvswitch")) || (b && is(t, l->src, "nvswitch"));
 }
 
-/* Labels [n_nodes] are the first node of the set. */
-static void unite(int *label, int n, int a, int b) {
-  int from = label[a] > label[b] ? label[a] : label[b];
-  int to = label[a] > label[b] ? label[b] : label[a];
-  for (int v = 0; from != to && v < n; v++)
-    if (label[v] == from) label[v] = to;
+/* Labels each node by the first one of its set. */
+static void label_sets(int *label, int n) {
+  for (int v = 0; v < n; v++) label[v] = copse_sets_find(label, v);
 }
 
 /* Sets of nodes: of one prefix, where all GPUs have one, and what NVLink joins. */
 static copse_status label_hosts(const struct copse_topology *t, int *label, struct copse_err *err) {
-  COPSE_AT_END(copse_index_map_free) struct copse_index_map firsts = {0};
-  bool prefixed = t->n_ranks > 0;
-  for (int r = 0; r < t->n_ranks; r++)
-    prefixed = prefixed && copse_host_prefix(t->nodes[t->rank_nodes[r]].id, NULL) > 0;
-  for (int v = 0; v < t->n_nodes; v++) {
-    int number = 0;
-    size_t cursor = 0;
-    bool of_host = !prefixed || copse_host_prefix(t->nodes[v].id, &number) > 0;
-    int first = copse_index_map_next(&firsts, (uint64_t)number, &cursor);
-    label[v] = of_host && first >= 0 ? first : v;
-    if (of_host && first < 0) COPSE_DO(copse_index_map_add(&firsts, (uint64_t)number, v, err));
-  }
+  bool prefixed;
+  COPSE_DO(copse_hosts_label(t, label, &prefixed, err));
+  for (int v = 0; v < t->n_nodes && !prefixed; v++) label[v] = 0;
   for (int i = 0; i < t->n_links; i++)
-    if (is_nvlink(t, &t->links[i])) unite(label, t->n_nodes, t->links[i].src, t->links[i].dst);
+    if (is_nvlink(t, &t->links[i])) (void)copse_sets_unite(label, t->links[i].src, t->links[i].dst);
+  label_sets(label, t->n_nodes);
   return COPSE_OK;
 }
 
@@ -154,17 +144,18 @@ static copse_status find_rails(struct copse_verify_ways *w, int *label, struct c
   COPSE_DO(COPSE_ARRAYS(scratch, (size_t)t->n_nodes, int, err, &place, &on, &bad, &hosts, &last));
   COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)nics, w->shared, err));
   COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)nics, w->rail, err));
-  for (int v = 0; v < t->n_nodes; v++) label[v] = v;
+  copse_sets_init(label, t->n_nodes);
   for (int i = 0; i < nics; i++) {
     w->rail[i] = -1;
     place[w->nics[i]] = i + 1;
   }
   for (int i = 0; i < t->n_links; i++) {
     int a = t->links[i].src, b = t->links[i].dst;
-    if (forwards(w, a) && forwards(w, b)) unite(label, t->n_nodes, a, b);
+    if (forwards(w, a) && forwards(w, b)) (void)copse_sets_unite(label, a, b);
     if (w->host[a] != w->host[b])
       COPSE_DO(copse_index_map_add(&cables, copse_key_pair(a, b), i, err));
   }
+  label_sets(label, t->n_nodes);
   for (int i = 0; i < t->n_links; i++)
     if (place[t->links[i].src] && forwards(w, t->links[i].dst)) on[label[t->links[i].dst]]++;
   for (int i = 0; i < t->n_links; i++) {

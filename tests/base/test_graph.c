@@ -1,4 +1,4 @@
-/* Disjoint sets, adjacency and permutations against direct computations on random inputs. */
+/* Disjoint sets, adjacency, queues and permutations against direct computations on random inputs. */
 #include "base/graph.h"
 
 #include <stdlib.h>
@@ -71,12 +71,50 @@ START_TEST(a_permutation_and_its_inverse_compose_to_the_identity) {
 }
 END_TEST
 
+/* A queue that goes round holds what a list that grows holds. */
+START_TEST(a_queue_that_goes_round_keeps_its_order) {
+  uint64_t seed = 300 + (uint64_t)_i;
+  int items[MOST + 1], size = 2 + below(&seed, MOST), all[20 * MOST], n_in = 0, n_out = 0;
+  struct copse_queue queue = {.items = items};
+  for (int k = 0; k < 20 * MOST; k++) {
+    bool full = n_in - n_out == size - 1, empty = n_in == n_out;
+    ck_assert_int_eq(copse_queue_is_empty(&queue), empty);
+    if (full || (!empty && below(&seed, 2))) {
+      ck_assert_int_eq(copse_queue_pop_round(&queue, size), all[n_out++]);
+    } else {
+      all[n_in] = below(&seed, 1000);
+      copse_queue_push_round(&queue, size, all[n_in++]);
+    }
+  }
+}
+END_TEST
+
+/* Of the generator's published constants, and of FNV-1a's published values. */
+START_TEST(numbers_and_hashes_are_the_published_ones) {
+  uint64_t state = 1;
+  for (int i = 0; i < 3; i++) {
+    static const uint32_t expected[] = {0x6c576facu, 0x826886b3u, 0xa5fae199u};
+    ck_assert_uint_eq(copse_random(&state), expected[i]);
+  }
+  state = 1;
+  for (int i = 0; i < 4; i++) {
+    static const int limits[] = {7, 10, 3, 1000000}, expected[] = {1, 3, 0, 192870};
+    ck_assert_int_eq(copse_random_below(&state, limits[i]), expected[i]);
+  }
+  ck_assert(copse_key_text("") == 0xcbf29ce484222325u);
+  ck_assert(copse_key_text("a") == 0xaf63dc4c8601ec8cu);
+  ck_assert(copse_key_text("foobar") == 0x85944171f73967e8u);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("base/graph");
   TCase *tc = tcase_create("graph");
   tcase_add_loop_test(tc, sets_are_the_connected_parts_named_by_their_least_member, 0, COPSE_TEST_SOME(200));
   tcase_add_loop_test(tc, every_item_stands_under_its_key_in_order, 0, COPSE_TEST_SOME(200));
   tcase_add_loop_test(tc, a_permutation_and_its_inverse_compose_to_the_identity, 0, 50);
+  tcase_add_loop_test(tc, a_queue_that_goes_round_keeps_its_order, 0, COPSE_TEST_SOME(200));
+  tcase_add_test(tc, numbers_and_hashes_are_the_published_ones);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

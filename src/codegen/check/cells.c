@@ -57,9 +57,9 @@ void copse_multisets_free(struct copse_multisets *sets) {
 /* Finds the number of the multiset in `sum`. */
 static copse_status intern(struct copse_multisets *sets, int *set, struct copse_err *err) {
   size_t n = (size_t)sets->n_ranks, cursor = 0;
-  uint64_t key = 0xcbf29ce484222325u; /* FNV-1a */
+  uint64_t key = COPSE_HASH;
   uint8_t *copy;
-  for (size_t i = 0; i < n; i++) key = (key ^ sets->sum[i]) * 0x100000001b3u;
+  for (size_t i = 0; i < n; i++) key = copse_hash(key, sets->sum[i]);
   while ((*set = copse_index_map_next(&sets->by_counts, key, &cursor)) >= 0)
     if (memcmp(sets->counts[*set], sets->sum, n) == 0) return COPSE_OK;
   COPSE_DO(COPSE_GROW_IN(&sets->arena, sets->counts, sets->capacity, sets->n + 1, err));

@@ -17,15 +17,10 @@ static bool same_piece(const struct copse_plan_piece *a, const struct copse_plan
          compare_fractions(a->hi_num, a->hi_den, b->hi_num, b->hi_den) == 0;
 }
 
-static uint64_t mix(uint64_t h, uint64_t v) {
-  h = (h ^ v) * 0x9e3779b97f4a7c15u;
-  return h ^ (h >> 31);
-}
-
 /* Hashes a fraction in lowest terms, as it may come unreduced. */
 static uint64_t hash_fraction(uint64_t h, int64_t num, int64_t den) {
   int64_t g = copse_gcd(num, den);
-  return mix(mix(h, (uint64_t)(num / g)), (uint64_t)(den / g));
+  return copse_hash(copse_hash(h, (uint64_t)(num / g)), (uint64_t)(den / g));
 }
 
 /* Gives equal pieces one class. */
@@ -65,7 +60,8 @@ uint32_t copse_memory_blocks(const struct copse_plan *plan) {
 }
 
 static uint64_t key_of(const struct copse_memory_place *p) {
-  return mix(mix(copse_key_pair((int)p->rank, (int)p->buffer), p->block), p->piece);
+  uint64_t h = copse_hash(copse_key_pair((int)p->rank, (int)p->buffer), p->block);
+  return copse_hash(h, p->piece);
 }
 
 /* Returns the number of the place, or -1. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/graph.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "runtime/cpu/cpu.h"
@@ -327,15 +328,14 @@ const struct copse_engine copse_threads_engine = {.looks_at_packets = true,
 #define NO_WORKER UINT32_MAX
 
 struct cooperative {
-  uint32_t *queue; /* [n_workers] ring of those that can move; each is in it at most once */
-  uint32_t head, used;
+  struct copse_queue queue; /* [n_workers + 1], round, of those that can move; each once at most */
   uint32_t *waiting_on; /* [n_workers] channel, or NO_CHANNEL */
   uint32_t missing;     /* a worker that reads packets which nobody has sent, or NO_WORKER */
 };
 
 static void close_engine(struct copse_interpreter *exec) {
   struct cooperative *it = exec->own;
-  free(it->queue);
+  free(it->queue.items);
   free(it->waiting_on);
   free(it);
 }
@@ -347,24 +347,19 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
   (void)context;
   COPSE_DO(copse_calloc(1, sizeof *it, &it, err));
   exec->own = it;
-  COPSE_DO(copse_calloc(n, sizeof *it->queue, &it->queue, err));
+  COPSE_DO(copse_calloc((size_t)n + 1, sizeof *it->queue.items, &it->queue.items, err));
   return copse_calloc(n, sizeof *it->waiting_on, &it->waiting_on, err);
 }
 
 static void enqueue(struct copse_interpreter *exec, uint32_t w) {
   struct cooperative *cpu = exec->own;
-  uint64_t tail = ((uint64_t)cpu->head + cpu->used) % exec->plan->header.n_workers;
-  cpu->queue[tail] = w;
-  cpu->used++;
+  copse_queue_push_round(&cpu->queue, (int)exec->plan->header.n_workers + 1, (int)w);
   cpu->waiting_on[w] = NO_CHANNEL;
 }
 
 static uint32_t dequeue(struct copse_interpreter *exec) {
   struct cooperative *cpu = exec->own;
-  uint32_t w = cpu->queue[cpu->head];
-  cpu->head = cpu->head + 1 == exec->plan->header.n_workers ? 0 : cpu->head + 1;
-  cpu->used--;
-  return w;
+  return (uint32_t)copse_queue_pop_round(&cpu->queue, (int)exec->plan->header.n_workers + 1);
 }
 
 /* Runs worker w until it waits or is finished. Wakes the workers that it signals. */
@@ -397,10 +392,10 @@ static copse_status report_missing(const struct copse_interpreter *exec, struct 
 static copse_status run(struct copse_interpreter *exec, struct copse_err *err) {
   struct cooperative *cpu = exec->own;
   uint32_t n = exec->plan->header.n_workers, finished = 0;
-  cpu->head = cpu->used = 0;
+  copse_queue_reset(&cpu->queue);
   cpu->missing = NO_WORKER;
   for (uint32_t w = 0; w < n; w++) enqueue(exec, w);
-  while (cpu->used > 0)
+  while (!copse_queue_is_empty(&cpu->queue))
     if (run_worker(exec, dequeue(exec))) finished++;
   if (cpu->missing != NO_WORKER) return report_missing(exec, err);
   if (finished < n) return copse_exec_report_standstill(exec, "deadlock", err);

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/graph.h"
 #include "base/memory.h"
 #include "base/types.h"
 #include "runtime/interpreter/interpreter.h"
@@ -316,12 +317,12 @@ uint32_t copse_engine_waits_for(const struct copse_interpreter *exec, char *text
   return to;
 }
 
-/* Digests what is given as counts of pairs, if any; never 0 then. FNV-1a. */
+/* Digests what is given as counts of pairs, if any; never 0 then. */
 static uint64_t digest_counts(const uint64_t *counts, uint64_t n) {
-  uint64_t digest = 14695981039346656037u;
+  uint64_t digest = COPSE_HASH;
   if (!counts) return 0;
   for (uint64_t i = 0; i < n; i++)
-    for (int b = 0; b < 64; b += 8) digest = (digest ^ (counts[i] >> b & 0xff)) * 1099511628211u;
+    for (int b = 0; b < 64; b += 8) digest = copse_hash(digest, counts[i] >> b & 0xff);
   return digest ? digest : 1;
 }
 

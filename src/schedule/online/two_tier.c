@@ -53,7 +53,8 @@ struct search {
   struct copse_adjacency out; /* links that leave each node */
   bool *claimed;              /* [links] on some rank's way out */
   bool *outside, *several;    /* [nodes] of a cut; with several neighbours */
-  int *parent, *queue;        /* [nodes] */
+  int *parent;                /* [nodes] */
+  struct copse_queue queue;   /* [nodes] */
   int n_up;
   struct copse_arena scratch;
 };
@@ -168,12 +169,13 @@ static void keep_way(struct search *s, int rank, int end) {
 /* Finds the shortest way over links that no other rank uses, both ways equally wide, through
  * relays of the host but its switch. */
 static bool find_way(struct search *s, int rank) {
-  int start = rank_node(s, rank), n = 0, h = s->host[start];
+  int start = rank_node(s, rank), h = s->host[start];
   for (int v = 0; v < s->t->n_nodes; v++) s->parent[v] = -2;
   s->parent[start] = -1;
-  s->queue[n++] = start;
-  for (int k = 0; k < n; k++) {
-    int v = s->queue[k];
+  copse_queue_reset(&s->queue);
+  copse_queue_push(&s->queue, start);
+  while (!copse_queue_is_empty(&s->queue)) {
+    int v = copse_queue_pop(&s->queue);
     for (int i = s->out.first[v]; i < s->out.first[v + 1]; i++) {
       int e = s->out.item[i], w = s->t->links[e].dst;
       if (s->parent[w] != -2 || s->claimed[e] || between(s, w, v) != s->units[e] ||
@@ -184,7 +186,7 @@ static bool find_way(struct search *s, int rank) {
         keep_way(s, rank, w);
         return true;
       }
-      s->queue[n++] = w;
+      copse_queue_push(&s->queue, w);
     }
   }
   return no(s, "no way of its own to the fabric for", id_of(s, start));
@@ -365,7 +367,7 @@ static copse_status allocate(struct search *s, struct copse_arena *arena, struct
   COPSE_DO(copse_online_link_units(s->t, &s->scratch, &s->units, &tier->model.scale, err));
   COPSE_DO(copse_adjacency_by(&s->scratch, s->t->n_nodes, s->t->n_links,
                               COPSE_KEYS(s->t->links, src), sizeof *s->t->links, &s->out, err));
-  COPSE_DO(COPSE_ARRAYS(&s->scratch, nodes, int, err, &s->host, &s->parent, &s->queue));
+  COPSE_DO(COPSE_ARRAYS(&s->scratch, nodes, int, err, &s->host, &s->parent, &s->queue.items));
   COPSE_DO(COPSE_ARRAY(&s->scratch, links, s->claimed, err));
   COPSE_DO(COPSE_ARRAYS(&s->scratch, nodes, bool, err, &s->outside, &s->several));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)s->t->n_ranks, tier->hub, err));

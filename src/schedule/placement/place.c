@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "schedule/solve/instance.h"
 #include "solver/network/flow.h"
+#include "topology/route.h"
 
 /* Far beyond any trace, and 2^20 of them still add up in 64 bits. */
 #define MAX_TOKENS ((int64_t)1 << 40)
@@ -476,20 +477,14 @@ static copse_status add_labels(struct sets *s, const int *label) {
   return COPSE_OK;
 }
 
-/* Adds hosts; a host's label is its first rank. */
+/* Adds hosts. A rank outside of hosts is a set of its own, which there is already. */
 static copse_status add_hosts(struct sets *s) {
-  int *label = NULL;
+  int *of_node = NULL, *label = NULL;
+  bool all;
+  COPSE_DO(COPSE_ARRAY(s->scratch, (size_t)s->t->n_nodes, of_node, s->err));
   COPSE_DO(COPSE_ARRAY(s->scratch, (size_t)s->t->n_ranks, label, s->err));
-  for (int r = 0, first = 0; r < s->t->n_ranks; r++) {
-    const char *id = s->t->nodes[s->t->rank_nodes[r]].id;
-    size_t n = copse_host_prefix(id, NULL);
-    label[r] = n > 0 ? r : -1;
-    for (first = 0; n > 0 && first < r; first++)
-      if (strncmp(id, s->t->nodes[s->t->rank_nodes[first]].id, n) == 0) {
-        label[r] = label[first];
-        break;
-      }
-  }
+  COPSE_DO(copse_hosts_label(s->t, of_node, &all, s->err));
+  for (int r = 0; r < s->t->n_ranks; r++) label[r] = of_node[s->t->rank_nodes[r]];
   return add_labels(s, label);
 }
 

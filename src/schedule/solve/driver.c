@@ -738,8 +738,8 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
   COPSE_DO(solve_bound(&b));
   if (may_differ(&b)) COPSE_DO(repair_together(like, &b, from, most, out, &faster));
   /* of more ranks packing takes long, and is not lower */
-  *high = *out && copse_schedule_height(*out) > most && b.topology->n_ranks < COPSE_TRUST_FROM &&
-          lists_shares(&b);
+  *high = *out && copse_schedule_height(*out) > most && lists_shares(&b) &&
+          b.topology->n_ranks < copse_trust_from(b.options->trust_from);
   if (*out || (faster && lists_shares(&b))) return COPSE_OK;
   for (int turn = 0; turn < 2 && (!*out || copse_schedule_height(*out) > most); turn++) {
     bool repairs = (turn == 1) == (from == healthy), made = false;

@@ -77,9 +77,9 @@ static copse_status solve(struct shares_job *j, struct copse_q most, struct cops
 /* ---- images of cuts ------------------------------------------------------------------------ */
 
 static uint64_t hash_of(const bool *set, int n) {
-  uint64_t h = 1469598103934665603U; /* FNV-1a */
-  for (int v = 0; v < n; v++) h = (h ^ set[v]) * 1099511628211U;
-  return h ^ h >> 29;
+  uint64_t h = COPSE_HASH;
+  for (int v = 0; v < n; v++) h = copse_hash(h, set[v]);
+  return h;
 }
 
 static copse_status add_image(struct shares_job *j, const struct copse_joint_cut *from,

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/rational.h"
@@ -253,20 +254,21 @@ static void forget_levels(struct copse_flow *flow) {
 /* Finds levels from the sink backwards; stops at the source's level (s < 0: at none). False: no way
  * is left. */
 static bool find_levels(struct copse_flow *flow, int s, int t) {
-  int *level = flow->level, head = 0, tail = 0;
+  struct copse_queue queue = {.items = flow->queue};
+  int *level = flow->level;
   forget_levels(flow);
   const int sink_level = flow->sink_level;
-  flow->queue[tail++] = t;
+  copse_queue_push(&queue, t);
   level[t] = sink_level;
-  while (head < tail && (s < 0 || level[s] < sink_level)) {
-    int v = flow->queue[head++];
+  while (!copse_queue_is_empty(&queue) && (s < 0 || level[s] < sink_level)) {
+    int v = copse_queue_pop(&queue);
     const int *to = flow->nodes[v].to;
     for (int i = 0; i < flow->nodes[v].n_arcs; i++) {
       int u = to[i];
       if (level[u] >= sink_level || twin_of(flow, v, i)->residual == 0) continue;
       level[u] = level[v] + 1;
       flow->current[u] = 0;
-      flow->queue[tail++] = u;
+      copse_queue_push(&queue, u);
     }
   }
   return s >= 0 && level[s] >= sink_level;

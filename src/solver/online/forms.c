@@ -103,11 +103,12 @@ static void flip_path(struct copse_online *o, int root, int col) {
 /* Augments breadth first from an unmatched row. Pairs with bytes come before idle ones, and the
  * search for a column starts at row + turn, so that an even matrix comes apart in rotations. */
 static bool augment(struct copse_online *o, int root, int turn) {
-  int words = o->words, n = 0;
+  int words = o->words;
   memset(o->unseen, 0xff, (size_t)words * sizeof *o->unseen);
-  o->queue[n++] = (int16_t)root;
-  for (int k = 0; k < n; k++) {
-    int row = o->queue[k];
+  copse_queue_reset(&o->queue);
+  copse_queue_push(&o->queue, root);
+  while (!copse_queue_is_empty(&o->queue)) {
+    int row = copse_queue_pop(&o->queue);
     const uint64_t *edges = edges_of(o, row);
     bool idle = has_bit(o->slack_rows, row);
     int from = (row + turn) % o->h;
@@ -124,7 +125,7 @@ static bool augment(struct copse_online *o, int root, int turn) {
       for (; next; next &= next - 1) {
         int c = w * 64 + __builtin_ctzll(next);
         o->parent[c] = (int16_t)row;
-        o->queue[n++] = o->match_col[c];
+        copse_queue_push(&o->queue, o->match_col[c]);
       }
     }
   }

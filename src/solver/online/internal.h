@@ -2,6 +2,7 @@
  * into stages and chooses the form of the plan, walk.c turns all that into pieces. */
 #pragma once
 
+#include "base/graph.h"
 #include "base/memory.h"
 #include "solver/online/planner.h"
 
@@ -48,7 +49,8 @@ struct copse_online {
   uint64_t *slack_rows, *slack_cols; /* [words] slack >= threshold */
   uint64_t *free_cols, *unseen;      /* [words] */
   int16_t *match_row, *match_col;    /* [h] partner, or -1 */
-  int16_t *parent, *queue;           /* [h] of an augmenting search */
+  int16_t *parent;                   /* [h] of an augmenting search */
+  struct copse_queue queue;          /* [h] its rows */
 
   int n_stages, n_steps;
   int64_t left;       /* bytes of the busiest host that the combined steps carry */

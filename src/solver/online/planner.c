@@ -190,8 +190,8 @@ static copse_status allocate_cut(struct copse_online *o, struct copse_err *err) 
   COPSE_DO(COPSE_ARRAY(&o->arena, h * words, o->edges, err));
   COPSE_DO(COPSE_ARRAYS(&o->arena, words, uint64_t, err, &o->slack_rows, &o->slack_cols,
                         &o->free_cols, &o->unseen));
-  return COPSE_ARRAYS(&o->arena, h, int16_t, err, &o->match_row, &o->match_col, &o->parent,
-                      &o->queue);
+  COPSE_DO(COPSE_ARRAY(&o->arena, h, o->queue.items, err));
+  return COPSE_ARRAYS(&o->arena, h, int16_t, err, &o->match_row, &o->match_col, &o->parent);
 }
 
 static copse_status allocate(struct copse_online *o, struct copse_err *err) {

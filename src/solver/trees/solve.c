@@ -551,8 +551,7 @@ static copse_status try_fewer(struct copse_tree_problem *problem, struct copse_a
 static void shuffle(struct copse_net_root *roots, int n, int number) {
   uint64_t random = (uint64_t)number;
   for (int i = n - 1; i > 0 && number > 0; i--) {
-    random = random * 6364136223846793005u + 1442695040888963407u;
-    int j = (int)((random >> 33) % (uint64_t)(i + 1));
+    int j = copse_random_below(&random, i + 1);
     struct copse_net_root root = roots[i];
     roots[i] = roots[j];
     roots[j] = root;

@@ -46,8 +46,7 @@ struct copse_refinement {
   const int *images[COPSE_REFINEMENT_PERMUTATIONS];
   int *inverses[COPSE_REFINEMENT_PERMUTATIONS];
   struct copse_partition cells, base; /* now, and to return to */
-  int *queue;                         /* [2n] splitters, around */
-  int queue_head, n_queued;
+  struct copse_queue queue;           /* [2n + 1] splitters, round */
   char *queued;                               /* [2n] by cell */
   struct copse_refinement_hit *hits, *sorted; /* [2n] vertices next to the splitter; by cell */
   int *hit_of;                                /* [2n] place in hits, -1: none */

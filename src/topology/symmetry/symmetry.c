@@ -278,8 +278,9 @@ copse_status copse_refinement_make(struct copse_refinement *r,
   COPSE_DO(list_arcs(r, err));
   COPSE_DO(make_partition(r, &r->cells, err));
   COPSE_DO(make_partition(r, &r->base, err));
-  COPSE_DO(COPSE_ARRAYS(&r->arena, size, int, err, &r->queue, &r->hit_of, &r->hit_cells,
-                        &r->cell_hits, &r->cell_start));
+  COPSE_DO(COPSE_ARRAY(&r->arena, size + 1, r->queue.items, err));
+  COPSE_DO(COPSE_ARRAYS(&r->arena, size, int, err, &r->hit_of, &r->hit_cells, &r->cell_hits,
+                        &r->cell_start));
   COPSE_DO(COPSE_ARRAY(&r->arena, size, r->queued, err));
   COPSE_DO(COPSE_ARRAYS(&r->arena, size, struct copse_refinement_hit, err, &r->hits, &r->sorted));
   for (size_t v = 0; v < size; v++) r->hit_of[v] = -1;
@@ -303,14 +304,12 @@ copse_status copse_refinement_commute(struct copse_refinement *r, const int *ima
 /* ---- splitting ------------------------------------------------------------------------------ */
 
 static void enqueue(struct copse_refinement *r, int cell) {
-  r->queue[(r->queue_head + r->n_queued++) % (2 * r->n)] = cell;
+  copse_queue_push_round(&r->queue, 2 * r->n + 1, cell);
   r->queued[cell] = 1;
 }
 
 static int dequeue(struct copse_refinement *r) {
-  int cell = r->queue[r->queue_head];
-  r->queue_head = (r->queue_head + 1) % (2 * r->n);
-  r->n_queued--;
+  int cell = copse_queue_pop_round(&r->queue, 2 * r->n + 1);
   r->queued[cell] = 0;
   return cell;
 }
@@ -427,7 +426,7 @@ static bool split_by(struct copse_refinement *r, int splitter) {
 
 static bool refine(struct copse_refinement *r) {
   bool good = true;
-  while (r->n_queued > 0) {
+  while (!copse_queue_is_empty(&r->queue)) {
     int splitter = dequeue(r);
     if (good) good = split_by(r, splitter);
   }

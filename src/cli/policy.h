@@ -1,0 +1,45 @@
+/*
+ * What the commands decide by: sizes that are compared, what is worth saying or trying, limits of
+ * work. What a number was measured by is said; "not measured": nothing is on record.
+ */
+#pragma once
+
+#include <stdint.h>
+
+/* ---- lower (cmd_lower.c) --------------------------------------------------------------------- */
+
+/* By how much an MSCCL program may take longer than a schedule's links and be no detour; and when
+ * nothing faster is looked for: a simulation of 1 GiB has some per cent of latencies. Not measured
+ * otherwise. */
+#define NEAR_COST 0.01
+#define ENOUGH_COST 0.05
+/* The same for flows, whose programs have rounding alone above the links. */
+#define ENOUGH_COST_OF_FLOWS 1e-9
+
+/* ---- plans (cmd_plans.c) --------------------------------------------------------------------- */
+
+/* Sizes at which candidates are compared, as NCCL's tests have them, and up to which there are
+ * packets: beyond, they move twice the bytes for a latency that no longer counts. Not measured. */
+#define SMALLEST ((uint64_t)1 << 10)
+#define LARGEST ((uint64_t)1 << 30)
+#define LARGEST_PACKETS ((uint64_t)256 << 10)
+/* What is slower than the fastest by no more is in the index alone: for the sake of few plans. A
+ * predicted time is itself 3 % off (predict/policy.h, MODEL_ERROR). */
+#define WORTH_SAYING 0.01
+/* Sizes of a range: its first and last, of those that are compared, and powers of two between. */
+#define MOST_OF_RANGE 24
+
+/* ---- solve (cmd_solve.c) --------------------------------------------------------------------- */
+
+/* Ranks up to which a schedule is compared with its plan's routes where nobody asked: the
+ * comparison must cost little beside the solving. Not measured. */
+#define MOST_DETOUR_RANKS 64
+
+/* ---- quality (quality/cmd_quality.c) --------------------------------------------------------- */
+
+/* Work of the search for one size (predict/sizes.h), less than that of --objective, which what is
+ * high is searched again with: a row in some seconds. Not measured. */
+#define SEARCH_WORK 5e6
+/* How many times its limit of processor time a process may take by the clock: it may share the
+ * machine with others, and is stopped where it hangs. Not measured. */
+#define CLOCK_LIMIT 30

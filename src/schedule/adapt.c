@@ -724,6 +724,7 @@ copse_status copse_numbering_keep(const struct copse_numbering *numbers, const i
   COPSE_DO(COPSE_ARRAY(&s->arena, 2 * (size_t)n, list, err));
   s->trees = trees;
   s->changes = list;
+  s->n_trees = s->n_changes = 0;
   s->excepted = true;
   for (int reduce = 1; reduce >= 0; reduce--) {
     int first = s->n_trees;

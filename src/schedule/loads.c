@@ -119,6 +119,25 @@ copse_status copse_loads_time(const struct copse_topology *topology,
   return most_loaded(topology, loads, time, err);
 }
 
+copse_status copse_whole_trees_time(const struct copse_topology *topology,
+                                    copse_collective collective, const int64_t *trees, int64_t k,
+                                    int n_ranks, struct copse_q *time, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) struct copse_q *loads = NULL;
+  struct copse_q whole = {n_ranks, 1};
+  COPSE_DO(copse_calloc((size_t)topology->n_links, sizeof *loads, &loads, err));
+  for (int e = 0; e < topology->n_links; e++) {
+    const struct copse_link *link = &topology->links[e];
+    int back = copse_collective_reduces(collective)
+                   ? copse_topology_find_link(topology, link->dst, link->src)
+                   : -1;
+    loads[e] = (struct copse_q){copse_collective_broadcasts(collective) ? trees[e] : 0, 1};
+    if (back >= 0) loads[e].num += trees[back];
+  }
+  COPSE_DO(most_loaded(topology, loads, time, err));
+  COPSE_DO(copse_q_mul(whole, (struct copse_q){k, 1}, &whole, err));
+  return copse_q_div(*time, whole, time, err);
+}
+
 copse_status copse_tree_time(const struct copse_topology *topology,
                              const struct copse_schedule_tree *trees, size_t n_trees,
                              struct copse_q *time, struct copse_err *err) {

@@ -19,6 +19,12 @@ copse_status copse_schedule_loads(const struct copse_topology *topology,
 copse_status copse_loads_time(const struct copse_topology *topology,
                               const struct copse_schedule *schedule, struct copse_q *time,
                               struct copse_err *err) COPSE_CHECKED;
+/* Computes that of broadcast trees of 1/k of a rank's data each: trees [n_links] says how many
+ * cross a link; a reduction's, one of the same trees turned around, load the links back. */
+copse_status copse_whole_trees_time(const struct copse_topology *topology,
+                                    copse_collective collective, const int64_t *trees, int64_t k,
+                                    int n_ranks, struct copse_q *time,
+                                    struct copse_err *err) COPSE_CHECKED;
 /* Computes the time of trees or flows that are no schedule yet. */
 copse_status copse_tree_time(const struct copse_topology *topology,
                              const struct copse_schedule_tree *trees, size_t n_trees,

@@ -643,7 +643,7 @@ static copse_status try_shares(struct solving *b, const struct copse_repair *at,
     struct copse_q part;
     int64_t looks;
   } rates[] = COPSE_REPAIR_RATES;
-  for (int i = 0, n_low = 0; i < 4; i++) {
+  for (int i = 0; i < 4; i++) {
     struct copse_repair of = *at;
     struct copse_q part = rates[i].part, slack;
     struct copse_scale exact;
@@ -664,8 +664,7 @@ static copse_status try_shares(struct solving *b, const struct copse_repair *at,
     if (made) take_lower(b, out);
     copse_schedule_free(b->schedule);
     b->schedule = NULL;
-    n_low += low;
-    if (part.num == 0 ? low : !made || (!low && n_low > 0)) break;
+    if (part.num == 0 ? low : !low) break;
   }
   return COPSE_OK;
 }

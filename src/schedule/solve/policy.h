@@ -103,11 +103,12 @@
 #define COPSE_REPAIR_MANY 3
 #define COPSE_REPAIR_CUT 4
 /* Of an allreduce whose phases run together: by which part of it the rate is below the optimum, and
- * ranks that searches come upon there, of which 10,000,000 take up to a second. Most of many ranks
- * find nothing at the optimum; where COPSE_NEAR_OPTIMUM leaves room enough, others may too. */
+ * ranks that searches of a try come upon there, of which 10,000,000 take up to half a second. Most
+ * of many ranks find nothing at the optimum; where COPSE_NEAR_OPTIMUM leaves room enough, others
+ * may too. */
 #define COPSE_REPAIR_RATES                                                                 \
   {                                                                                        \
-    {{0, 1}, 6000000}, {{1, 100}, 24000000}, {{1, 200}, 12000000}, { {1, 1000}, 12000000 } \
+    {{0, 1}, 3000000}, {{1, 100}, 24000000}, {{1, 200}, 24000000}, { {1, 1000}, 24000000 } \
   }
 /* From so many ranks on they are looked for first: trees of unequal shares, made one by one, take a
  * second for 64 ranks and up to nine for 128. Of fewer they are where those are high. */

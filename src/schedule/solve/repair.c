@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/graph.h"
-#include "base/types.h"
 #include "schedule/adapt.h"
 #include "schedule/images.h"
+#include "schedule/loads.h"
 #include "schedule/solve/policy.h"
 
 /* One rank's place, on the image's numbers, beside `moves`, which has the base tree's. */
@@ -34,8 +34,8 @@ struct variant {
  * which something else then leaves. */
 enum reach { NEAR, FAR, FULL };
 
-/* WHOLE: trees as they are. IN_PIECES: trees that lost many ways are in pieces. STRICT: trees as
- * they are, and none too high. */
+/* WHOLE: trees as they are. IN_PIECES: trees that lost many ways are in pieces. STRICT: none is too
+ * high; where phases run together in pieces too. */
 enum way { WHOLE, IN_PIECES, STRICT };
 
 /* A rank that another can hang on: its node in the image, its number and depth in the tree, and how
@@ -517,19 +517,17 @@ static copse_status settle_free(struct repairing *r, int index, bool *settled) {
 
 /* ---- lower --------------------------------------------------------------------------------- */
 
-/* Finds what copse_moved_deepest does. Sets r->up and r->depth. */
-static int find_deep(struct repairing *r, const struct variant *v, int *deepest) {
-  return copse_moved_deepest(&r->trees[v->tree], v->moves, v->n, r->up, r->depth, deepest);
-}
-
 /* Lowers a tree while it is too high and some rank above its deepest one has room further up. */
 static copse_status lower_variant(struct repairing *r, int index) {
   bool done = true;
   while (done) {
-    int most = r->height + r->higher, rank = find_deep(r, &r->variants[index], &most);
+    const struct variant *v = &r->variants[index];
+    const struct copse_base_tree *tree = &r->trees[v->tree];
+    int most = r->height + r->higher;
+    int rank = copse_moved_deepest(tree, v->moves, v->n, r->up, r->depth, &most);
     done = false;
     if (rank < 0) break;
-    while (!done && rank != r->trees[r->variants[index].tree].root) {
+    while (!done && rank != tree->root) {
       COPSE_DO(try_moving(r, index, rank, true, FAR, &done));
       rank = r->up[rank];
     }
@@ -539,13 +537,26 @@ static copse_status lower_variant(struct repairing *r, int index) {
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
+static bool lost_many(const struct repairing *r, const struct variant *v) {
+  return v->n >= r->base.n_absent + COPSE_REPAIR_MANY;
+}
+
+/* Whether an image's trees lost many ways. */
+static bool is_cut_off(const struct repairing *r, int tree, int64_t image) {
+  size_t cursor = 0;
+  int v = copse_index_map_next(&r->of_image, key_of(r, tree, image), &cursor);
+  return v >= 0 && lost_many(r, &r->variants[v]);
+}
+
 /* Detaches what crosses the link: all of it, or of a link that is there so much that it has
- * `wanted` room. The image that crossed the link before is looked at first, since neighbouring
- * links are crossed by neighbouring images. */
+ * `wanted` room; of trees that lost many ways, which become high, only what others don't make. The
+ * image that crossed the link before is looked at first, since neighbouring links are crossed by
+ * neighbouring images. */
 static copse_status detach_users(struct repairing *r, int src, int dst, int link, int64_t wanted) {
   int64_t n = r->images.n_images, start = link < 0 ? 0 : r->last_image;
-  for (int64_t step = 0; step < n && (link < 0 || room(r, link) < wanted); step++) {
+  for (int64_t step = link < 0 ? n : 0; step < 2 * n; step++) {
     int64_t i = (start + step) % n;
+    if (link >= 0 && room(r, link) >= wanted) break;
     struct copse_image image = copse_image_of(&r->images, i);
     int from = copse_numbering_link(&r->numbers, copse_image_back(&r->images, &image, src),
                                     copse_image_back(&r->images, &image, dst));
@@ -554,6 +565,7 @@ static copse_status detach_users(struct repairing *r, int src, int dst, int link
       int first, at;
       if (link >= 0 && room(r, link) >= wanted) break;
       if (is_gone(r, &image, r->base.trees[user.tree].root)) continue;
+      if (step < n && is_cut_off(r, user.tree, i)) continue;
       if (is_gone(r, &image, user.rank)) {
         int end = r->base.rank_nodes[user.rank];
         if (link < 0 && copse_image_node(&r->images, &image, end) == dst)
@@ -609,21 +621,30 @@ static copse_status push_out(struct repairing *r, int index) {
   return COPSE_OK;
 }
 
-/* Settles all variants, again where one pushed something out of another that was settled. */
+/* Settles a variant, over full links where nothing else is found: then *pushed. */
+static copse_status settle_variant(struct repairing *r, int index, bool *settled, bool *pushed) {
+  bool moving = true, hangs;
+  COPSE_DO(settle_free(r, index, settled));
+  while (!*settled && moving && r->n_turns++ < COPSE_REPAIR_TURNS) {
+    COPSE_DO(settle_some(r, index, FULL, true, &moving, &hangs));
+    COPSE_DO(push_out(r, index));
+    COPSE_DO(settle_free(r, index, settled));
+    *pushed = true;
+  }
+  return COPSE_OK;
+}
+
+/* Settles all variants, again where one pushed something out of another that was settled. Those
+ * that lost many ways come first: what branches near their roots must have room, where a single
+ * way finds some at many places. */
 static copse_status settle(struct repairing *r, bool *settled) {
   bool pushed = true;
   for (*settled = true; *settled && pushed;) {
     pushed = false;
-    for (size_t v = 0; v < r->n_variants && *settled; v++) {
-      bool moving = true, hangs;
-      COPSE_DO(settle_free(r, (int)v, settled));
-      while (!*settled && moving && r->n_turns++ < COPSE_REPAIR_TURNS) {
-        COPSE_DO(settle_some(r, (int)v, FULL, true, &moving, &hangs));
-        COPSE_DO(push_out(r, (int)v));
-        COPSE_DO(settle_free(r, (int)v, settled));
-        pushed = true;
-      }
-    }
+    for (int many = 1; many >= 0; many--)
+      for (size_t v = 0; v < r->n_variants && *settled; v++)
+        if (!many || lost_many(r, &r->variants[v]))
+          COPSE_DO(settle_variant(r, (int)v, settled, &pushed));
   }
   return COPSE_OK;
 }
@@ -648,7 +669,6 @@ static copse_status detach_all(struct repairing *r) {
 }
 
 static copse_status prepare(struct repairing *r, bool *fits) {
-  const struct copse_topology *t = r->t;
   size_t n = (size_t)r->from->healthy->n_ranks;
   COPSE_DO(COPSE_ARRAYS(r->arena, n, int, r->err, &r->up, &r->depth, &r->move_at));
   COPSE_DO(number_all(r, fits));
@@ -662,30 +682,11 @@ static copse_status prepare(struct repairing *r, bool *fits) {
   COPSE_DO(list_users(r));
   COPSE_DO(copse_links_by_destination(r->from->network, r->arena, &r->entering, r->err));
   COPSE_DO(COPSE_ARRAY(r->arena, COPSE_REPAIR_ENDS, r->ends, r->err));
-  return COPSE_ARRAYS(r->arena, (size_t)t->n_nodes, int, r->err, &r->via, &r->stamp, &r->away,
+  return COPSE_ARRAYS(r->arena, (size_t)r->t->n_nodes, int, r->err, &r->via, &r->stamp, &r->away,
                       &r->queue);
 }
 
 /* ---- what was made ------------------------------------------------------------------------- */
-
-/* Sets the time of the most loaded link. An allreduce's reduction loads a link as the broadcast
- * loads the link back. */
-static copse_status set_time(struct repairing *r, struct copse_schedule *s) {
-  struct copse_q most = COPSE_Q_ZERO, whole, time;
-  bool reduces = copse_collective_reduces(s->collective);
-  bool broadcasts = copse_collective_broadcasts(s->collective);
-  COPSE_DO(
-      copse_q_mul((struct copse_q){r->k, 1}, (struct copse_q){r->base.n_ranks, 1}, &whole, r->err));
-  for (int e = 0; e < r->t->n_links; e++) {
-    const struct copse_link *link = &r->t->links[e];
-    int64_t load = broadcasts ? r->load[e] : 0;
-    int back = reduces ? broken_link(r, link->dst, link->src) : -1;
-    if (back >= 0) load += r->load[back];
-    COPSE_DO(copse_q_div((struct copse_q){load, 1}, link->bandwidth, &time, r->err));
-    if (copse_q_cmp(time, most) > 0) most = time;
-  }
-  return copse_q_div(most, whole, &s->time_per_GB, r->err);
-}
 
 static copse_status keep(struct repairing *r, struct copse_schedule *s) {
   struct copse_schedule_change *changes;
@@ -704,7 +705,8 @@ static copse_status keep(struct repairing *r, struct copse_schedule *s) {
   }
   s->k = r->k;
   COPSE_DO(copse_numbering_keep(&r->numbers, r->each, changes, n, s, r->err));
-  return set_time(r, s);
+  return copse_whole_trees_time(r->t, s->collective, r->load, r->k, r->base.n_ranks,
+                                &s->time_per_GB, r->err);
 }
 
 static void release(struct repairing *r) {
@@ -718,7 +720,7 @@ static copse_status cut_trees(struct repairing *r) {
   size_t n = r->n_variants;
   for (size_t v = 0; v < n; v++) {
     int rest, at = (int)v;
-    if (r->variants[v].n < r->base.n_absent + COPSE_REPAIR_MANY) continue;
+    if (!lost_many(r, &r->variants[v])) continue;
     for (int left = COPSE_REPAIR_CUT; left > 1; left--) {
       if (r->variants[at].trees < left) continue;
       COPSE_DO(split_variant(r, at, r->variants[at].trees / left, &rest));
@@ -730,14 +732,13 @@ static copse_status cut_trees(struct repairing *r) {
 }
 
 /* Places all that is detached: room and variants are copied, so that another try finds them as they
- * were. *height: of what was made, and kept where it is at most `most`; INT_MAX: nothing. */
-static copse_status try_height(struct repairing *detached, int higher, enum way way, int most,
-                               struct copse_schedule *schedule, int *height) {
+ * were. What was made is kept where it is lower than *lowest, which becomes its height. */
+static copse_status try_height(struct repairing *detached, int higher, enum way way,
+                               struct copse_schedule *schedule, int *lowest) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   COPSE_AT_END(release) struct repairing r = *detached;
   bool made;
-  r.variants = NULL;
-  r.marked = -1;
+  r.n_looks = 0, r.marked = -1, r.variants = NULL;
   r.n_variants = r.variants_capacity = 0;
   r.of_image = (struct copse_index_map){0};
   r.arena = &arena;
@@ -759,42 +760,41 @@ static copse_status try_height(struct repairing *detached, int higher, enum way 
     if (copse_index_map_next(&r.of_image, key, &cursor) < 0)
       COPSE_DO(copse_index_map_add(&r.of_image, key, index, r.err));
   }
-  if (way == IN_PIECES) COPSE_DO(cut_trees(&r));
-  *height = INT_MAX;
+  if (way == IN_PIECES || (way == STRICT && r.from->together)) COPSE_DO(cut_trees(&r));
   COPSE_DO(settle(&r, &made));
   for (size_t v = 0; v < r.n_variants && made; v++) COPSE_DO(lower_variant(&r, (int)v));
   detached->n_looks = r.n_looks;
   for (int e = 0; e < r.t->n_links && made; e++) made = room(&r, e) >= 0;
   if (!made) return COPSE_OK;
-  *height = r.height;
-  for (size_t v = 0; v < r.n_variants; v++) find_deep(&r, &r.variants[v], height);
-  return *height <= most ? keep(&r, schedule) : COPSE_OK;
+  int height = r.height;
+  for (const struct variant *v = r.variants; v < r.variants + r.n_variants; v++)
+    copse_moved_deepest(&r.trees[v->tree], v->moves, v->n, r.up, r.depth, &height);
+  if (height >= *lowest) return COPSE_OK;
+  *lowest = height;
+  return keep(&r, schedule);
 }
 
 /* Tries that make trees as high as is allowed only where nothing else is found; at last those that
- * never make higher ones; the first that is low enough, else the lowest. */
+ * never make higher ones; the first that is low enough, else the lowest. None follows one that
+ * looked at too many ranks. */
 copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
                                 bool *made, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   COPSE_AT_END(release) struct repairing r = {.from = repair, .t = repair->topology, .marked = -1};
-  enum way best_way = WHOLE, last = repair->together ? IN_PIECES : STRICT;
   bool fits;
-  int lowest = INT_MAX, best = 0;
+  int lowest = INT_MAX;
   r.arena = &arena, r.err = err;
   *made = false;
   COPSE_DO(prepare(&r, &fits));
   if (!fits) return COPSE_OK;
   COPSE_DO(detach_all(&r));
-  for (enum way way = repair->in_pieces ? IN_PIECES : WHOLE; way <= last; way++)
-    for (int higher = COPSE_REPAIR_HIGHER; higher <= COPSE_REPAIR_HIGHEST; higher++) {
-      int height, most = r.height + COPSE_REPAIR_HIGHEST;
-      if (lowest <= most) break;
-      COPSE_DO(try_height(&r, higher, way, most, schedule, &height));
-      if (height < lowest) best = higher, best_way = way, lowest = height;
-    }
-  r.n_looks = 0;
-  if (lowest < INT_MAX && lowest > r.height + COPSE_REPAIR_HIGHEST)
-    COPSE_DO(try_height(&r, best, best_way, INT_MAX, schedule, &lowest));
+  int most = r.height + COPSE_REPAIR_HIGHEST;
+  for (enum way way = repair->in_pieces ? IN_PIECES : WHOLE; way <= STRICT; way++) {
+    int higher = repair->together && way == STRICT ? COPSE_REPAIR_HIGHEST : COPSE_REPAIR_HIGHER;
+    int last = repair->in_pieces && way == IN_PIECES ? COPSE_REPAIR_HIGHER : COPSE_REPAIR_HIGHEST;
+    for (; higher <= last && lowest > most && r.n_looks <= repair->looks; higher++)
+      COPSE_DO(try_height(&r, higher, way, schedule, &lowest));
+  }
   *made = lowest < INT_MAX;
   return !*made || schedule->n_rotations > 0 ? COPSE_OK : copse_schedule_expand(schedule, err);
 }

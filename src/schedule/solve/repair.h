@@ -17,8 +17,9 @@ struct copse_repair {
   int64_t k;                           /* trees of a root are a multiple of this */
   /* NULL, or an allreduce's reduction runs at the same time, the broadcast turned round, so that a
    * link's load is that of its way back too: what the optimum's phases have of links, with equal
-   * weights. Such a repair ends where it has looked at so many ranks; it has trees that lost many
-   * ways in pieces, unless `in_pieces` is false and whole ones will do. */
+   * weights. Each try of such a repair ends where it has looked at so many ranks, and the repair
+   * with it; trees that lost many ways are in pieces, unless `in_pieces` is false and whole ones
+   * will do. */
   const struct copse_joint_part *together;
   int64_t looks;
   bool in_pieces;
@@ -45,8 +46,11 @@ struct copse_repair {
  * down they have the room of several hosts for all that it sent by itself.
  *
  * Places inside the host come first: what has come in serves all there, and another way in is
- * another tree's. In the end ranks of trees that are too high move nearer to their roots, over what
- * room is left.
+ * another tree's. Trees that lost many ways come first, and where links have too much other trees
+ * leave them first: what such a tree branches at near its root needs room there, while a single way
+ * finds some at many places. In the end ranks of trees that are too high move nearer to their
+ * roots, over what room is left. Where that is not low enough no way is taken by which a tree is
+ * too high; rather others give way on full links.
  *
  * The optimum is no matter of trust: trees are held against the capacities that reach it, and
  * whoever reads the schedule adds them up again. That they are found is a heuristic. It is local:

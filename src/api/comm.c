@@ -1,4 +1,11 @@
-/* The public API of communicators: include/copse/comm.h over runtime/comm/local_ranks.h. */
+/*
+ * The public API of communicators (include/copse/comm.h), over runtime/comm/local_ranks.h.
+ *
+ * Communicators are made and ended, plans and buffers registered, and collectives called, alone or
+ * in groups. Nothing of these is done here: arguments are checked, the CPU's backend or the GPUs'
+ * is chosen, transports are joined, and each function ends in done(), which logs an error and keeps
+ * its text for copse_last_error.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,7 +159,7 @@ copse_status copse_comm_destroy(copse_comm *comm) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!comm) return COPSE_OK;
   int rank = rank_of(comm);
-  if (copse_group_holds(comm))
+  if (copse_call_group_holds(comm))
     return REJECT(rank, COPSE_INVALID, "rank %d has calls in a group that is still open", rank);
   return done(rank, copse_local_leave(comm, &err), &err);
 }
@@ -262,7 +269,7 @@ copse_status copse_comm_lead(copse_comm *comm, copse_stream stream) {
 
 static copse_status run_call(copse_comm *comm, const struct copse_call *call) {
   struct copse_err err = COPSE_ERR_INIT;
-  return done(rank_of(comm), copse_group_call(comm, call, &err), &err);
+  return done(rank_of(comm), copse_call_group_add(comm, call, &err), &err);
 }
 
 copse_status copse_all_reduce(const void *sendbuff, void *recvbuff, size_t count, copse_type type,
@@ -311,18 +318,18 @@ copse_status copse_all_to_all_v(const void *sendbuff, void *recvbuff, size_t cou
   if (!pair_counts) {
     struct copse_err err = COPSE_ERR_INIT;
     (void)copse_fail(&err, COPSE_INVALID, "pair_counts is NULL");
-    copse_group_refuse(&err);
+    copse_call_group_refuse(&err);
     return done(rank_of(comm), COPSE_INVALID, &err);
   }
   return run_call(comm, &call);
 }
 
 copse_status copse_group_start(void) {
-  copse_group_open();
+  copse_call_group_open();
   return COPSE_OK;
 }
 
 copse_status copse_group_end(void) {
   struct copse_err err = COPSE_ERR_INIT;
-  return done(-1, copse_group_close(&err), &err);
+  return done(-1, copse_call_group_close(&err), &err);
 }

@@ -250,7 +250,7 @@ static copse_status gather_counts(struct copse_moe *moe, struct copse_err *err) 
                                   .send = job->taken + (size_t)job->rank * job->n_experts,
                                   .recv = job->taken,
                                   .stream = moe->stream};
-  return copse_group_call(moe->comm, &call, err);
+  return copse_call_group_add(moe->comm, &call, err);
 }
 
 /* Moves rows to the experts' ranks (near to far), or back. */
@@ -267,7 +267,7 @@ static copse_status move_rows(struct copse_moe *moe, bool back, struct copse_err
       .pair_counts = back ? job->pairs_back : job->pairs,
       .stream = moe->stream,
       .host_counts = back ? moe->counts.pairs_back : moe->counts.pairs};
-  return copse_group_call(moe->comm, &call, err);
+  return copse_call_group_add(moe->comm, &call, err);
 }
 
 static copse_status send_rows(struct copse_moe *moe, struct copse_err *err) {
@@ -301,9 +301,9 @@ static copse_status run_collective(copse_moe *const *moes, int n, rank_action co
                                    struct copse_err *err) {
   copse_status ended = COPSE_OK;
   if (moes[0]->job.n_ranks == 1) return COPSE_OK;
-  if (n > 1) copse_group_open();
+  if (n > 1) copse_call_group_open();
   copse_status status = run_action(moes, n, collective, err);
-  if (n > 1) ended = copse_group_close(err);
+  if (n > 1) ended = copse_call_group_close(err);
   return status != COPSE_OK ? status : ended;
 }
 
@@ -334,7 +334,7 @@ static copse_status check_ranks(copse_moe *const *moes, const void *args, int n,
         return copse_fail(err, COPSE_INVALID, "layers %d and %d are both of rank %u", k, i,
                           moes[i]->job.rank);
   }
-  if (copse_group_is_open() && moes[0]->job.n_ranks > 1)
+  if (copse_call_group_is_open() && moes[0]->job.n_ranks > 1)
     return copse_fail(err, COPSE_INVALID,
                       "a layer can't run between copse_group_start and copse_group_end: "
                       "copse_moe_dispatch_all and copse_moe_combine_all take several ranks");

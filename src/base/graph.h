@@ -28,11 +28,11 @@ static inline bool copse_queue_is_empty(const struct copse_queue *queue) {
 }
 static inline int copse_queue_pop(struct copse_queue *queue) { return queue->items[queue->head++]; }
 /* The same round an array of `size`, which holds one item less. */
-static inline void copse_queue_push_round(struct copse_queue *queue, int size, int item) {
+static inline void copse_queue_push_around(struct copse_queue *queue, int size, int item) {
   queue->items[queue->tail] = item;
   queue->tail = queue->tail + 1 == size ? 0 : queue->tail + 1;
 }
-static inline int copse_queue_pop_round(struct copse_queue *queue, int size) {
+static inline int copse_queue_pop_around(struct copse_queue *queue, int size) {
   int item = queue->items[queue->head];
   queue->head = queue->head + 1 == size ? 0 : queue->head + 1;
   return item;

@@ -1,4 +1,10 @@
-/* Tasks by several threads, and a call in a detached thread. */
+/*
+ * Tasks by several threads, and a call in a detached thread.
+ *
+ * Threads take the next number from one counter. The lowest task that fails ends the counting, so
+ * what is returned does not depend on the threads: each task below it has been begun and ends.
+ * A detached call and its waiting caller share a record that the later of the two frees.
+ */
 #include "base/parallel.h"
 
 #include <stdatomic.h>

@@ -8,6 +8,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/policy.h"
 #include "codegen/lower/lower.h"
 #include "codegen/lower/work.h"
 #include "codegen/msccl/lower.h"
@@ -133,10 +134,6 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
   return COPSE_OK;
 }
 
-/* By how much an MSCCL program may take longer than a schedule's links and be no detour; and when
- * nothing faster is looked for: a simulation of 1 GiB has some per cent of latencies. */
-#define NEAR_COST 0.01
-#define ENOUGH_COST 0.05
 #define AS_SIMULATED " at 1 GiB, as simulated"
 
 /* Predicts an MSCCL program: the busiest link's time per GB on the fabric's own routes, rounding
@@ -196,7 +193,7 @@ static void end_fitting(struct fitting *it) {
 static bool wants_more(void *context, const char *name) {
   const struct fitting *it = context;
   (void)name;
-  double enough = it->given->n_flows > 0 ? 1e-9 : ENOUGH_COST; /* of flows: only rounding */
+  double enough = it->given->n_flows > 0 ? ENOUGH_COST_OF_FLOWS : ENOUGH_COST;
   return !it->fits || it->cost > copse_q_to_double(it->first->time_per_GB) * (1 + enough);
 }
 

@@ -1,4 +1,8 @@
-/* copse plans TOPO -o FOLDER: a set of plans that covers all message sizes. */
+/*
+ * copse plans TOPO -o FOLDER: plans that cover all message sizes. predict/candidates.h says which
+ * schedule is fastest at which sizes; each range's plan is lowered, proved and written beside its
+ * schedule; index.json tells all, also what --from and --keep took over where parts are down.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +14,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/policy.h"
 #include "cli/solve_args.h"
 #include "cli/topology_args.h"
 #include "codegen/check/proof.h"
@@ -18,13 +23,6 @@
 #include "predict/candidates.h"
 #include "predict/policy.h"
 #include "schedule/adapt.h"
-
-/* Sizes at which candidates are compared, and up to which there are packets. */
-#define SMALLEST ((uint64_t)1 << 10)
-#define LARGEST ((uint64_t)1 << 30)
-#define LARGEST_PACKETS ((uint64_t)256 << 10)
-/* What is slower than the fastest by no more is in the index alone: for the sake of few plans. */
-#define WORTH_SAYING 0.01
 
 struct options {
   struct copse_cli_topology topology;
@@ -292,9 +290,9 @@ static void add_losses(struct job *j, const struct copse_candidate_range *range,
   copse_text_add(&j->losses, " was with nothing down\n");
 }
 
-/* Sizes of a range: its first and last, of those that are compared, and powers of two between. */
-#define MOST_OF_RANGE 24
-
+/* Lists sizes of a range: its first and last, of those that are compared, and powers of two
+ * between.
+ */
 static int sizes_of(const struct copse_candidate_range *range, double bytes[MOST_OF_RANGE]) {
   uint64_t first = range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST,
            last = range->max_bytes < LARGEST ? range->max_bytes : LARGEST;

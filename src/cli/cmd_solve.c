@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "cli/solve_args.h"
 #include "cli/options.h"
+#include "cli/policy.h"
 #include "cli/solve_many.h"
 #include "predict/predict.h"
 #include "predict/sizes.h"
@@ -491,8 +492,6 @@ static void print_text(const struct report *r) {
 }
 
 /* ---- one schedule --------------------------------------------------------------------------- */
-
-#define MOST_DETOUR_RANKS 64 /* whose plan's routes are looked at where nobody asked for them */
 
 struct options {
   struct copse_cli_solve what;

@@ -1,4 +1,8 @@
-/* copse topo FILE: reads any topology input, checks it, prints a summary. */
+/*
+ * copse topo FILE: reads any topology input and its changes (topology_args.h), checks it and prints
+ * a summary: ranks, types of nodes, links, bandwidths, which nodes get more than they give. It also
+ * writes canonical JSON, draws (view/draw.h), says which ids are what, and lists the catalogue.
+ */
 #include <stdio.h>
 #include <string.h>
 

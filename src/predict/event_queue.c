@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "predict/policy.h"
 
 void copse_sim_queue_free(struct copse_sim_queue *queue) {
   for (int i = 0; i < 64; i++) free(queue->later[i].items);
@@ -59,11 +60,6 @@ void copse_sim_queue_pop_heap(struct copse_sim_queue *queue, struct copse_sim_ev
 }
 
 /* ---- the next moment --------------------------------------------------------------------- */
-
-/* Events of so short a list come soon, and very soon: what they look at is then still in a cache of
- * 2 MiB, and of 32 KiB. */
-#define SOON 256
-#define NEXT 16
 
 static void swap(struct copse_sim_events *a, struct copse_sim_events *b) {
   struct copse_sim_events c = *a;
@@ -119,8 +115,8 @@ copse_status copse_sim_queue_advance(struct copse_sim_queue *queue, struct copse
   queue->now = least;
   queue->next = queue->batch.n = 0;
   queue->filled &= ~((uint64_t)1 << bit);
-  for (size_t i = 0; i < list->n && list->n <= SOON && queue->comes; i++)
-    queue->comes(queue->context, list->items[i].key, list->n <= NEXT);
+  for (size_t i = 0; i < list->n && list->n <= EVENTS_SOON && queue->comes; i++)
+    queue->comes(queue->context, list->items[i].key, list->n <= EVENTS_NEXT);
   if (least == most) {
     swap(&queue->batch, list);
   } else {

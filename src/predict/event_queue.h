@@ -36,8 +36,8 @@ struct copse_sim_queue {
   size_t next;
   struct copse_sim_events heap; /* time now, come while the batch was under way; least first */
   struct copse_sim_events spare;
-  /* NULL, or told of events that are dealt out from few (they come soon: of `next` very soon), so
-     that what they look at is in the cache by then. */
+  /* NULL, or called for events that are dealt out from few (they come soon: of `next` very soon),
+     so that it can fetch what they look at into the cache. */
   void (*comes)(const void *context, uint64_t key, bool next);
   const void *context;
 };

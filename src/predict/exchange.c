@@ -8,7 +8,13 @@
  *   places 0 (root) .. n - 1      children of a place follow each other
  *
  * Local search with a threshold that falls to 0 (Dueck and Scheuer, Threshold accepting, 1990).
- * Rules of transfers and ties as in simulate.h; without slots, duplex and sums that take time.
+ *
+ * "A run" below is a simulator of its own, since a search makes thousands of runs, which stop where
+ * they become worse, and asks of each what a late transfer waited for. Its rules and ties are those
+ * of simulate.h for trees of one chunk: FIFO links, relays that cut through, alpha_us,
+ * alpha_occupies (held_us). What it has not: chunks, slots (fifo), message_us, duplex, sums that
+ * take time. tests/schedule/test_sizes.c, exchange_simulates_as_the_simulator_does, holds both
+ * equal.
  */
 #include "predict/exchange.h"
 

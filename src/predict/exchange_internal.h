@@ -34,15 +34,20 @@ struct copse_exchange_run {
 };
 
 struct copse_exchange_search {
+  /* ---- the question ---- */
   const struct copse_exchange *x;
   const struct copse_topology *topology;
   int n, all_images, n_trees; /* ranks, images, base trees */
   int n_images;               /* that are simulated: all, or of folded links one */
   int n_pieces; /* allreduce: tree b < n_pieces reduces what b + n_pieces broadcasts */
+
+  /* ---- trees, and their numbers among all images ---- */
   struct copse_grown_tree *trees;
   int *number;  /* [n_trees * n_images] of each tree among all, in the order of their transfers */
   int *tree_at; /* the other way round */
   int *base_at, *image_at; /* [n_trees * n_images] of which base tree, under which image */
+
+  /* ---- hops: ways from rank to rank, and their images ---- */
   struct copse_hop *hops;
   size_t n_hops, hops_capacity;
   int *hop_links, *hop_nodes;
@@ -51,18 +56,24 @@ struct copse_exchange_search {
   int *between;   /* [n * n] a hop from rank to rank, -1 */
   int *image;     /* [n_images * n_nodes] */
   int *hop_image; /* [n_images * n_hops] */
-  double *us_per_byte, *latency_us,
-      *held_us; /* [n_links] held: a link by a chunk, beside its bytes */
-  /* of a run */
-  double *free_us;                     /* [n_links] */
-  int *last_user;                      /* [n_links] */
-  int *missing;                        /* [n_transfers] reductions: children that haven't come */
+
+  /* ---- links [n_links] ---- */
+  double *us_per_byte, *latency_us;
+  double *held_us; /* by a chunk, beside its bytes */
+
+  /* ---- a run ---- */
+  double *free_us; /* [n_links] */
+  int *last_user;  /* [n_links] */
+  int *missing;    /* [n_transfers] reductions: children that haven't come */
+  struct copse_sim_queue queue;
+
+  /* ---- the search ---- */
   double soft, least;                  /* lateness counts from here; the time of `best` */
   struct copse_exchange_run now, next; /* of the trees as they are, and of a trial */
   struct copse_grown_tree *best;       /* [n_trees] the fastest so far */
-  struct copse_sim_queue queue;
-  double work; /* done so far, in steps of the simulator */
+  double work;                         /* done so far, in steps of the simulator */
   uint64_t random;
+
   struct copse_arena arena;
   struct copse_err *err;
 };

@@ -515,9 +515,9 @@ copse_status copse_proposal_adopt(const struct copse_topology *t, enum copse_pro
   struct copse_verify_report report;
   struct copse_err why = COPSE_ERR_INIT;
   if (way == COPSE_PROPOSAL_MENDED) {
-    bool mended;
-    COPSE_DO(copse_schedule_mend(s, t, &mended, err));
-    if (!mended) return copse_fail(err, COPSE_UNSUPPORTED, "trees that can't be mended");
+    bool repaired;
+    COPSE_DO(copse_schedule_repair(s, t, &repaired, err));
+    if (!repaired) return copse_fail(err, COPSE_UNSUPPORTED, "trees that can't be mended");
     s->bound = like->bound;
   } else {
     COPSE_DO(place_on(t, way == COPSE_PROPOSAL_REROUTED ? routes : NULL, like, s, err));

@@ -1,6 +1,12 @@
 /*
  * A schedule against another topology than its own: the topology's choice of the schedule's ranks,
  * its numbers of nodes, and the schedule's image under a renaming of its nodes.
+ *
+ * Where parts are down, trees are repaired one by one: a part that has lost its edge to the root
+ * is hung below another rank, by the shortest way (Dijkstra) over links that are the longer the
+ * busier they are. What the solver's repair does to keep the optimum is schedule/solve/repair.c;
+ * this one is quick and exact in what it states of its time. For that repair nodes are numbered
+ * where both the healthy topology and the broken one have their place.
  */
 #include "schedule/adapt.h"
 
@@ -9,6 +15,7 @@
 #include "base/memory.h"
 #include "base/types.h"
 #include "schedule/loads.h"
+#include "schedule/policy.h"
 #include "topology/modify.h"
 
 copse_status copse_schedule_choose_ranks(const struct copse_schedule *schedule,
@@ -220,18 +227,9 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
 
 /* ---- parts that are down ---- */
 
-/* Loads of searches: fractions of M in parts of this, rounded down. What they come to is added up
- * exactly at the end. */
-#define WHOLE_LOAD ((int64_t)1 << 32)
-/* A link is so much longer for a search than an empty one where it carries as much as the busiest
- * link of the schedule: a power of two, times this. Steep, since the busiest link makes the time;
- * not measured. */
-#define STEEPNESS 12
-#define MOST_STEEPNESS 28
-
-struct mending {
+struct repair {
   const struct copse_topology *t;
-  int64_t *load;  /* [n_links] of WHOLE_LOAD */
+  int64_t *load;  /* [n_links] of COPSE_WHOLE_LOAD */
   int64_t *worst; /* [n_links] as much as makes it as busy as the busiest before; at least 1 */
   struct copse_adjacency leaving, entering;
   struct copse_nearest nearest;
@@ -247,20 +245,16 @@ struct mending {
   struct copse_arena arena;
 };
 
-static void free_mending(struct mending *m) { copse_arena_free(&m->arena); }
+static void free_repair(struct repair *m) { copse_arena_free(&m->arena); }
 
 /* Adds `weight` to the links of a path; false, and nothing, where one of them is gone. */
-static bool load_path(struct mending *m, const int *path, int n, int64_t weight) {
+static bool load_path(struct repair *m, const int *path, int n, int64_t weight) {
   for (int i = 0; i < n; i++)
     if (path[i] < 0 || (i > 0 && copse_topology_find_link(m->t, path[i - 1], path[i]) < 0))
       return false;
   for (int i = 1; i < n; i++)
     m->load[copse_topology_find_link(m->t, path[i - 1], path[i])] += weight;
   return true;
-}
-
-static int64_t load_of(struct copse_q weight) {
-  return (int64_t)((__int128)weight.num * WHOLE_LOAD / weight.den);
 }
 
 /* Returns b * load / c, at least 1 and no more than fits. */
@@ -271,8 +265,8 @@ static int64_t scaled(int64_t load, struct copse_q b, struct copse_q c) {
   return n < 1 ? 1 : n >= INT64_MAX ? INT64_MAX : (int64_t)n;
 }
 
-static copse_status prepare_mending(struct mending *m, const struct copse_schedule *s,
-                                    struct copse_err *err) {
+static copse_status prepare_repair(struct repair *m, const struct copse_schedule *s,
+                                   struct copse_err *err) {
   const struct copse_topology *t = m->t;
   size_t n_nodes = (size_t)t->n_nodes, n_ranks = (size_t)t->n_ranks;
   int busiest = 0;
@@ -289,7 +283,7 @@ static copse_status prepare_mending(struct mending *m, const struct copse_schedu
   for (int i = 0; i < s->n_trees; i++)
     for (int e = 0; e < s->trees[i].n_edges; e++)
       (void)load_path(m, s->trees[i].edges[e].path, s->trees[i].edges[e].n_path,
-                      load_of(s->trees[i].weight));
+                      copse_load_part(s->trees[i].weight));
   for (int l = 1; l < t->n_links; l++)
     if (scaled(m->load[busiest], t->links[l].bandwidth, t->links[busiest].bandwidth) < m->load[l])
       busiest = l;
@@ -299,10 +293,10 @@ static copse_status prepare_mending(struct mending *m, const struct copse_schedu
 }
 
 /* Takes the tree without what it lost; returns how many of its ranks hang nowhere. */
-static int take_tree(struct mending *m, const struct copse_schedule_tree *tree) {
+static int take_tree(struct repair *m, const struct copse_schedule_tree *tree) {
   int n = tree->n_edges, lost = 0;
   m->downwards = tree->phase == COPSE_PHASE_BROADCAST;
-  m->weight = load_of(tree->weight);
+  m->weight = copse_load_part(tree->weight);
   m->up[tree->root] = -1;
   m->top[tree->root] = tree->root;
   m->order[0] = tree->root;
@@ -320,14 +314,14 @@ static int take_tree(struct mending *m, const struct copse_schedule_tree *tree) 
 }
 
 /* Returns two to the power of the load's share of the worst, straight between whole powers. */
-static int64_t length_of(const struct mending *m, int link) {
-  __int128 power = (__int128)(m->load[link] + m->weight) * STEEPNESS * 1024 / m->worst[link];
-  int64_t p = power < MOST_STEEPNESS * 1024 ? (int64_t)power : MOST_STEEPNESS * 1024;
+static int64_t length_of(const struct repair *m, int link) {
+  __int128 power = (__int128)(m->load[link] + m->weight) * COPSE_STEEPNESS * 1024 / m->worst[link];
+  int64_t p = power < COPSE_MOST_STEEPNESS * 1024 ? (int64_t)power : COPSE_MOST_STEEPNESS * 1024;
   return ((int64_t)1 << p / 1024) * (1024 + p % 1024);
 }
 
 /* Whether the ranks from `rank` up to the one that hangs nowhere can be turned around. */
-static bool may_turn(const struct mending *m, int rank) {
+static bool may_turn(const struct repair *m, int rank) {
   for (; m->up[rank] >= 0; rank = m->up[rank]) {
     const struct copse_schedule_edge *way = &m->way[rank];
     for (int i = 1; i < way->n_path; i++)
@@ -338,7 +332,7 @@ static bool may_turn(const struct mending *m, int rank) {
 
 /* Finds the nearest rank that does not hang on the root and can be hung there, or -1; `via` leads
  * back. */
-static int find_place(struct mending *m, int root) {
+static int find_place(struct repair *m, int root) {
   const struct copse_topology *t = m->t;
   const struct copse_adjacency *next = m->downwards ? &m->leaving : &m->entering;
   copse_nearest_reset(&m->nearest);
@@ -361,7 +355,7 @@ static int find_place(struct mending *m, int root) {
 }
 
 /* Takes the way that the search found to a rank, as an edge of the tree. */
-static copse_status take_way(struct mending *m, struct copse_schedule *s, int rank,
+static copse_status take_way(struct repair *m, struct copse_schedule *s, int rank,
                              struct copse_schedule_edge *out, struct copse_err *err) {
   const struct copse_topology *t = m->t;
   int n = 1, *path, at = t->rank_nodes[rank];
@@ -378,7 +372,7 @@ static copse_status take_way(struct mending *m, struct copse_schedule *s, int ra
 }
 
 /* Takes the same path the other way around, between the same ranks. */
-static copse_status turn_way(struct mending *m, struct copse_schedule *s,
+static copse_status turn_way(struct repair *m, struct copse_schedule *s,
                              const struct copse_schedule_edge *way, struct copse_schedule_edge *out,
                              struct copse_err *err) {
   int *path, n = way->n_path;
@@ -391,7 +385,7 @@ static copse_status turn_way(struct mending *m, struct copse_schedule *s,
 }
 
 /* Hangs a rank by a way, and all that it hung on below it. */
-static copse_status hang(struct mending *m, struct copse_schedule *s, int rank, int root,
+static copse_status hang(struct repair *m, struct copse_schedule *s, int rank, int root,
                          struct copse_err *err) {
   struct copse_schedule_edge way, next;
   int lost = m->top[rank], above;
@@ -411,7 +405,7 @@ static copse_status hang(struct mending *m, struct copse_schedule *s, int rank, 
 }
 
 /* Lists the edges in the order of before, but none before the one that it hangs on. */
-static copse_status list_edges(struct mending *m, struct copse_schedule *s,
+static copse_status list_edges(struct repair *m, struct copse_schedule *s,
                                struct copse_schedule_tree *tree, struct copse_err *err) {
   struct copse_schedule_edge *edges;
   int n = tree->n_edges, done = 0;
@@ -429,16 +423,16 @@ static copse_status list_edges(struct mending *m, struct copse_schedule *s,
   return COPSE_OK;
 }
 
-static copse_status mend_tree(struct mending *m, struct copse_schedule *s,
-                              struct copse_schedule_tree *tree, bool *mended,
-                              struct copse_err *err) {
+static copse_status repair_tree(struct repair *m, struct copse_schedule *s,
+                                struct copse_schedule_tree *tree, bool *repaired,
+                                struct copse_err *err) {
   int lost = take_tree(m, tree);
-  *mended = lost == 0 || tree->stage == 0;
-  if (lost == 0 || !*mended) return COPSE_OK;
+  *repaired = lost == 0 || tree->stage == 0;
+  if (lost == 0 || !*repaired) return COPSE_OK;
   for (; lost > 0; lost--) {
     int rank = find_place(m, tree->root);
-    *mended = rank >= 0;
-    if (!*mended) return COPSE_OK;
+    *repaired = rank >= 0;
+    if (!*repaired) return COPSE_OK;
     COPSE_DO(hang(m, s, rank, tree->root, err));
   }
   return list_edges(m, s, tree, err);
@@ -451,22 +445,22 @@ static bool has_ranks_of(const struct copse_schedule *s, const struct copse_topo
   return same;
 }
 
-copse_status copse_schedule_mend(struct copse_schedule *s, const struct copse_topology *topology,
-                                 bool *mended, struct copse_err *err) {
-  COPSE_AT_END(free_mending) struct mending m = {.t = topology};
+copse_status copse_schedule_repair(struct copse_schedule *s, const struct copse_topology *topology,
+                                   bool *repaired, struct copse_err *err) {
+  COPSE_AT_END(free_repair) struct repair m = {.t = topology};
   struct copse_schedule_tree *trees;
   char sha256[COPSE_SHA256_HEX];
-  *mended = s->n_trees > 0 && s->n_copying == 0 && s->n_adding == 0 && s->n_rotations == 0 &&
-            has_ranks_of(s, topology);
-  if (!*mended) return COPSE_OK;
+  *repaired = s->n_trees > 0 && s->n_copying == 0 && s->n_adding == 0 && s->n_rotations == 0 &&
+              has_ranks_of(s, topology);
+  if (!*repaired) return COPSE_OK;
   COPSE_DO(copse_schedule_place(s, topology, err));
-  COPSE_DO(prepare_mending(&m, s, err));
+  COPSE_DO(prepare_repair(&m, s, err));
   COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->n_trees, trees, err));
-  for (int i = 0; i < s->n_trees && *mended; i++) {
+  for (int i = 0; i < s->n_trees && *repaired; i++) {
     trees[i] = s->trees[i];
-    COPSE_DO(mend_tree(&m, s, &trees[i], mended, err));
+    COPSE_DO(repair_tree(&m, s, &trees[i], repaired, err));
   }
-  if (!*mended) return COPSE_OK;
+  if (!*repaired) return COPSE_OK;
   s->trees = trees;
   COPSE_DO(copse_topology_sha256(topology, sha256, err));
   COPSE_DO(copse_arena_text(&s->arena, topology->name, &s->topology_name, err));

@@ -51,15 +51,15 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
  * over relays, where loaded links count as long ones. Or the nearest rank below it is hung there,
  * and it hangs on that rank. Shares, weights, the order of trees and of the edges that stay are as
  * before. time_per_GB is the exact time of the loads, without a claim that it is the optimum.
- * *mended is false where ranks are missing, a rank can't be hung anywhere, a tree of stages is hit,
- * of an alltoall, and where switches copy or add; then only the numbers of nodes may have changed.
- * The bound doesn't hold any more; the caller sets it. The schedule is expanded. COPSE_NOMEM,
- * COPSE_OVERFLOW. Deterministic. O((ranks without a parent + 1) * links * log) for each tree that
- * is hit.
+ * *repaired is false where ranks are missing, a rank can't be hung anywhere, a tree of stages is
+ * hit, of an alltoall, and where switches copy or add; then only the numbers of nodes may have
+ * changed. The bound doesn't hold any more; the caller sets it. The schedule is expanded.
+ * COPSE_NOMEM, COPSE_OVERFLOW. Deterministic. O((ranks without a parent + 1) * links * log) for
+ * each tree that is hit.
  */
-copse_status copse_schedule_mend(struct copse_schedule *schedule,
-                                 const struct copse_topology *topology, bool *mended,
-                                 struct copse_err *err) COPSE_CHECKED;
+copse_status copse_schedule_repair(struct copse_schedule *schedule,
+                                   const struct copse_topology *topology, bool *repaired,
+                                   struct copse_err *err) COPSE_CHECKED;
 
 /*
  * A compact schedule in the numbers of `topology`, in which parts are gone of the topology it was

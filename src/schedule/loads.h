@@ -10,6 +10,13 @@
 #include "schedule/schedule.h"
 #include "topology/topology.h"
 
+/* Searches that count by integers have loads as fractions of M in parts of this, rounded down: they
+ * choose, and what they come to is added up exactly. fraction: 0 to 1. */
+#define COPSE_WHOLE_LOAD ((int64_t)1 << 32)
+static inline int64_t copse_load_part(struct copse_q fraction) {
+  return (int64_t)((__int128)fraction.num * COPSE_WHOLE_LOAD / fraction.den);
+}
+
 /* Sets loads[n_links]: of all trees and flows, the images in a compact schedule too, whose
  * rotations are known to be automorphisms. COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_schedule_loads(const struct copse_topology *topology,

@@ -31,6 +31,9 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_FOREST_UNITS_PER_TREE 4
 #define COPSE_FOREST_LEAST_HEIGHT 3
 #define COPSE_FOREST_MORE_TREES_PERCENT 25
+/* Where the number of trees is not limited they replace packed ones only if they are lower by one
+ * part in so many, rounded up: many trees for little height cost chunks. Not measured. */
+#define COPSE_FOREST_LOWER_PART 4
 
 /* At the optimum: forests of fewer trees per root that are made, and terminals times links asked
  * whether those reach it: a second or two. Of the catalogue's the first one is mostly as low as the
@@ -277,6 +280,11 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 /* Where the master is large: sources times links, in all rounds together. 1,024 ranks on rails: 31
  * rounds, of 0.35 s each. */
 #define COPSE_PRICING_WORK ((int64_t)200000000)
+/* The part that a master's own prices have in those that are smoothed with the best so far
+ * (Wentges, 1997). Where the master is large and its time falls by less than the tolerance over
+ * COPSE_PRICE_STILL in a round, its own prices alone may prove it. Not measured. */
+#define COPSE_PRICE_OWN 0.5
+#define COPSE_PRICE_STILL 8
 
 /* A column of less weight in the master is noise of the simplex method, not part of a solution; an
  * orbit is full where less than this part of its capacity is left. */

@@ -167,10 +167,10 @@ static void distances(struct copse_verify_checker *c, int source, struct search_
   int size = t->n_nodes + 1;
   for (int v = 0; v < t->n_nodes; v++) w->distance[v] = INT64_MAX;
   w->distance[source] = 0;
-  copse_queue_push_round(&w->queue, size, source);
+  copse_queue_push_around(&w->queue, size, source);
   w->queued[source] = 1;
   while (!copse_queue_is_empty(&w->queue)) {
-    int v = copse_queue_pop_round(&w->queue, size);
+    int v = copse_queue_pop_around(&w->queue, size);
     w->queued[v] = 0;
     if (v != source && c->schedule->no_forward && t->nodes[v].rank >= 0) continue;
     for (int i = w->out.first[v]; i < w->out.first[v + 1]; i++) {
@@ -180,7 +180,7 @@ static void distances(struct copse_verify_checker *c, int source, struct search_
       w->distance[to] = d;
       if (w->queued[to]) continue;
       w->queued[to] = 1;
-      copse_queue_push_round(&w->queue, size, to);
+      copse_queue_push_around(&w->queue, size, to);
     }
   }
 }

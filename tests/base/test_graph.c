@@ -80,10 +80,10 @@ START_TEST(a_queue_that_goes_round_keeps_its_order) {
     bool full = n_in - n_out == size - 1, empty = n_in == n_out;
     ck_assert_int_eq(copse_queue_is_empty(&queue), empty);
     if (full || (!empty && below(&seed, 2))) {
-      ck_assert_int_eq(copse_queue_pop_round(&queue, size), all[n_out++]);
+      ck_assert_int_eq(copse_queue_pop_around(&queue, size), all[n_out++]);
     } else {
       all[n_in] = below(&seed, 1000);
-      copse_queue_push_round(&queue, size, all[n_in++]);
+      copse_queue_push_around(&queue, size, all[n_in++]);
     }
   }
 }

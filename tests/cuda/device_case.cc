@@ -328,7 +328,7 @@ uint64_t device_case_compare(const struct device_plan *d, struct exec_case it, u
 }
 
 /* Enqueues all, as many together as the backend takes; in how many launches. */
-static int launch_rounds(const struct device_plan *d, const struct copse_round *rounds,
+static int launch_rounds(const struct device_plan *d, const struct copse_batch *rounds,
                          uint32_t n) {
   struct copse_err err = COPSE_ERR_INIT;
   int launches = 0;
@@ -340,7 +340,7 @@ static int launch_rounds(const struct device_plan *d, const struct copse_round *
 uint64_t device_group_compare(const struct device_plan *d, const struct device_member *members,
                               uint32_t n, int graph_launches, uint64_t seed, int *launches) {
   struct compared *all = new_array<struct compared>(n);
-  struct copse_round *rounds = new_array<struct copse_round>(n);
+  struct copse_batch *rounds = new_array<struct copse_batch>(n);
   uint64_t wrong = 0;
   for (uint32_t i = 0; i < n; i++) {
     struct device_plan of = *d;

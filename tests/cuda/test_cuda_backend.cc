@@ -1091,7 +1091,7 @@ START_TEST(a_group_that_stands_still_ends) {
   for (uint32_t k = 0; k < 2; k++)
     calls[k] = call_of(COPSE_ALLREDUCE, 100, r.device.inputs[k] + COPSE_GUARD_BYTES,
                        r.device.outputs[k] + COPSE_GUARD_BYTES, r.d.streams[0]);
-  const struct copse_round rounds[] = {{r.d.prepared, calls}, {r.d.prepared, calls}, {r.d.prepared, calls}};
+  const struct copse_batch rounds[] = {{r.d.prepared, calls}, {r.d.prepared, calls}, {r.d.prepared, calls}};
   copse_cuda_backend.set_timeout(r.d.backend, _i == 0 ? 0.2 : 60);
   COPSE_SUCCEEDS(copse_cuda_backend.launch(r.d.backend, rounds, 3, &taken, &err), &err);
   ck_assert_uint_eq(taken, 3);
@@ -1129,7 +1129,7 @@ START_TEST(a_call_that_needs_what_is_copied_out_comes_after_it) {
       {{{0, 8192}, {2048, 12288}, {4096, 16384}}, 85, 2},     /* 4608: the third begins anew */
   };
   for (const auto &it : cases) {
-    struct copse_round rounds[3];
+    struct copse_batch rounds[3];
     uint32_t taken = 0;
     ((struct copse_cuda *)g.d.backend)->staged_to = 0;
     for (int k = 0; k < 3; k++) {

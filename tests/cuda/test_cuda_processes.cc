@@ -284,7 +284,7 @@ static void run_grouped(struct process *p) {
                                 pb_tree_plan(COPSE_ALLTOALL, n, -1, PROCESS_TREES)};
   void *prepared[3];
   struct member members[MEMBERS];
-  struct copse_round rounds[MEMBERS];
+  struct copse_batch rounds[MEMBERS];
   copse_cuda_staging_bytes = 8192; /* not a whole number of groups: places move on */
   process_meet(p, &bootstrap);
   copse_cuda_backend.set_timeout(p->backend, 60);

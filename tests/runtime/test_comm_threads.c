@@ -309,7 +309,7 @@ static copse_status fake_prepare(void *machine, const struct copse_plan *const *
   atomic_fetch_add(&fake.n_prepared, (int)n);
   return COPSE_OK;
 }
-static copse_status fake_launch(void *machine, const struct copse_round *rounds, uint32_t n,
+static copse_status fake_launch(void *machine, const struct copse_batch *rounds, uint32_t n,
                                 uint32_t *n_taken, struct copse_err *err) {
   (void)machine, (void)rounds, (void)n;
   *n_taken = 1;

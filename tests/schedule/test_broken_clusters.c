@@ -744,7 +744,7 @@ START_TEST(a_mended_schedule_is_right_and_only_what_was_hit_has_changed) {
             joined == COPSE_BAD_INPUT);
   ASSERT_OK(copse_solve_schedule(t, &solve, &before, &seconds, &err), &err);
   ASSERT_OK(copse_solve_schedule(t, &solve, &s, &seconds, &err), &err);
-  ASSERT_OK(copse_schedule_mend(s, left, &mended, &err), &err);
+  ASSERT_OK(copse_schedule_repair(s, left, &mended, &err), &err);
   ck_assert_msg(mended || joined != COPSE_OK, "%s: not mended", what);
   if (joined == COPSE_OK) {
     struct copse_verify_report report;

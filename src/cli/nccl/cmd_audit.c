@@ -32,43 +32,54 @@ struct options {
   bool json;
 };
 
-/* What the files held. */
+/* What the files held, and what is made of it. */
 struct inputs {
+  /* ---- graphs ---- */
   struct copse_nccl_graphs *graphs; /* [n_graphs] of dumps, else of the log's hosts */
   int n_graphs;
   const char *graphs_path;               /* the first; NULL: none */
   const char *dumps[MOST_GRAPHS];        /* of graphs that are no log's */
   const struct copse_nccl_graphs **each; /* [n_each] as a judge takes them */
   int n_each;
+
+  /* ---- a job's log ---- */
   struct copse_nccl_log log;
-  const char *log_path;  /* the first; NULL: none */
-  const char *tree_path; /* of the first log that prints a topology */
-  const struct copse_log_comm *comm;
+  const char *log_path;              /* the first; NULL: none */
+  const char *tree_path;             /* of the first log that prints a topology */
+  const struct copse_log_comm *comm; /* of `log` */
+  struct copse_nccl_log_unlike unlike;
+  int *place; /* [n_ranks] of the communicator on the machine */
+
+  /* ---- what was measured and recorded ---- */
   struct copse_tests tests[MOST_TESTS];
   const char *tests_paths[MOST_TESTS], *nvbandwidth_path;
   int n_tests;
-  struct copse_nccl_log_unlike unlike;
   struct copse_calls calls;
   struct copse_ras ras;
   struct copse_nvbandwidth nvbandwidth;
-  bool has_calls, has_ras, has_nvbandwidth, has_judge;
-  int *place; /* [n_ranks] of the communicator on the machine */
+  bool has_calls, has_ras, has_nvbandwidth;
+
+  /* ---- what the fabric and NCCL can do ---- */
   struct copse_nccl_machine machine;
   struct copse_nccl_judge judge;
+  bool has_judge;
   struct copse_schedule *schedules[COPSE_ALLTOALL]; /* without trees: bounds */
   struct copse_audit_bound bounds[COPSE_ALLTOALL];
   int n_bounds;
   struct copse_nccl_best best;
   struct copse_topology *all; /* with all links that NCCL sees, where bounds leave some out */
   bool has_best, repeated;
+
+  /* ---- what is found ---- */
   struct copse_notes notes;          /* for readers; it keeps */
   const char *remarks[MOST_REMARKS]; /* those on what NCCL misreads */
   int n_remarks;
   struct copse_audit_gap doubts[MOST_DOUBTS];
   int n_doubts;
   const char *tune; /* the command that mends */
-  struct copse_arena arena;
   struct copse_audit audit;
+
+  struct copse_arena arena;
 };
 
 static void free_inputs(struct inputs *in) {

@@ -20,6 +20,7 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/policy.h"
 #include "cli/quality/quality_table.h"
 #include "cli/solve_args.h"
 #include "predict/baseline.h"
@@ -66,12 +67,6 @@ struct job {
   struct copse_arena *arena;
   struct copse_err *err;
 };
-
-/* Of a search for one size (sizes.h). What is high is searched again, with that of --objective. */
-#define SEARCH_WORK 5e6
-
-/* How many times the limit of processor time a process may take by the clock. */
-#define CLOCK_LIMIT 30
 
 static const char *collective_of(const struct copse_quality_row *row) {
   return row->collective == COPSE_QUALITY_NO_COLLECTIVE

@@ -1,4 +1,4 @@
-/* The texts of the folder that copse tune writes: what a job sources, and what a reader is told. */
+/* The texts of the folder that copse tune writes: what a job sources, and what a reader reads. */
 #pragma once
 
 #include <stdbool.h>

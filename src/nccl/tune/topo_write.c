@@ -8,8 +8,8 @@
  * gpu0 nic gpu1 nic       (gpu0 == nvswitch == gpu1: an <nvlink> in each)
  *
  * What elements and numbers mean: NVIDIA/nccl src/graph/topo.cc and topo.h, 2.18 to 2.31. What is
- * written is read back by the reader of src/topology/input, and links that come out with another
- * bandwidth are told.
+ * written is read back by the reader of src/topology/input, and a remark names each link that comes
+ * out with another bandwidth.
  */
 #include "nccl/tune/topo_write.h"
 

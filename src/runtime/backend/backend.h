@@ -24,7 +24,7 @@ struct copse_call {
 };
 
 /* The calls of all local ranks that belong together, and the plan that runs them. */
-struct copse_round {
+struct copse_batch {
   void *prepared;
   const struct copse_call *calls; /* [n_local] */
 };
@@ -56,12 +56,12 @@ struct copse_backend_ops {
   copse_status (*prepare)(void *backend, const struct copse_plan *const *plans, size_t n,
                           void **prepared, struct copse_err *err);
 
-  /* Runs (CPU) or enqueues (GPU) the first of n >= 1 rounds, and as many after it as one launch can
-   * hold: *n_taken. They run one after the other; how many go together is each process's own
+  /* Runs (CPU) or enqueues (GPU) the first of n >= 1 batches, and as many after it as one launch
+   * can hold: *n_taken. They run one after the other; how many go together is each process's own
    * affair. The status is of all that were taken. After COPSE_INVALID and COPSE_UNSUPPORTED
    * (refused alike in every process), and after COPSE_NOMEM where all ranks are local, nothing has
    * started and the backend is as before; any other error breaks the communicator. */
-  copse_status (*launch)(void *backend, const struct copse_round *rounds, uint32_t n,
+  copse_status (*launch)(void *backend, const struct copse_batch *batches, uint32_t n,
                          uint32_t *n_taken, struct copse_err *err);
 
   copse_status (*finish)(void *backend, struct copse_err *err); /* waits for what is enqueued */
@@ -88,13 +88,13 @@ struct copse_backend_ops {
   bool (*sizes_messages)(const void *backend);
 };
 
-/* Launches one round. calls[i] is that of local rank i. */
+/* Launches one batch. calls[i] is that of local rank i. */
 static inline copse_status copse_launch_one(const struct copse_backend_ops *ops, void *backend,
                                             void *prepared, const struct copse_call *calls,
                                             struct copse_err *err) {
-  const struct copse_round round = {prepared, calls};
+  const struct copse_batch batch = {prepared, calls};
   uint32_t n_taken;
-  return ops->launch(backend, &round, 1, &n_taken, err);
+  return ops->launch(backend, &batch, 1, &n_taken, err);
 }
 
 /* The GPUs'; only in builds with CUDA, where copse_gpu() in gpu/gpu.h has it. */

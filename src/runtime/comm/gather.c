@@ -1,9 +1,9 @@
 /*
  * Calls of ranks, and what brings them together. Gathering: one queue of calls for each rank of
- * this process. A round is the heads of all queues.
+ * this process. A batch is the heads of all queues.
  *
  *   rank 0:  AR AG --          rank 0:     AG --
- *   rank 1:  AR -- --    =>    rank 1:     -- --      AR has run as a round of all three ranks;
+ *   rank 1:  AR -- --    =>    rank 1:     -- --      AR has run as a batch of all three ranks;
  *   rank 2:  AR AG --          rank 2:     AG --      AG waits for rank 1
  */
 #include "runtime/comm/gather.h"
@@ -172,7 +172,7 @@ static void describe_ranks(bool (*holds)(const void *context, uint32_t i), const
   memcpy(text, line.text, line.used + 1);
 }
 
-/* ---- rounds --------------------------------------------------------------------------------- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 #define DEFAULT_TIMEOUT_SECONDS 600.0
 
@@ -232,40 +232,39 @@ static void break_locked(struct copse_gather *gather, const struct copse_err *wh
   end_waiting(gather, &gather->broken);
 }
 
-/* Takes the next round out of the queues, as the k-th of those that run. */
-static void take_round(struct copse_gather *gather, uint32_t k) {
+/* Takes the next batch out of the queues, as the k-th of those that run. */
+static void take_batch(struct copse_gather *gather, uint32_t k) {
   struct copse_call *calls = gather->calls + (size_t)k * gather->n;
   for (uint32_t r = 0; r < gather->n; r++) {
     struct copse_pending *first = pop(gather, r);
     if (k == 0) gather->queues[r].runs = first;
     calls[r] = first->call;
   }
-  gather->rounds[k] = (struct copse_gather_round){.calls = calls};
+  gather->batches[k] = (struct copse_gather_batch){.calls = calls};
 }
 
-/* Runs the rounds that are complete, as many as there is room for; without the lock in between. */
-static void run_rounds(struct copse_gather *gather) {
+/* Runs the batches that are complete, as many as there is room for; without the lock in between. */
+static void run_batches(struct copse_gather *gather) {
   struct copse_err breaks = COPSE_ERR_INIT;
   uint32_t n = 0;
-  while (n < COPSE_GATHER_MOST && gather->n_waiting == gather->n) take_round(gather, n++);
+  while (n < COPSE_GATHER_MOST && gather->n_waiting == gather->n) take_batch(gather, n++);
   gather->running = true;
   pthread_mutex_unlock(&gather->lock);
   for (uint32_t k = 0; k < n; k++) {
-    struct copse_err *result = &gather->rounds[k].result;
-    result->status =
-        match_calls(gather->rounds[k].calls, gather->n, gather->first_rank, result);
+    struct copse_err *result = &gather->batches[k].result;
+    result->status = match_calls(gather->batches[k].calls, gather->n, gather->first_rank, result);
   }
-  gather->launch(gather->context, gather->rounds, n, &breaks);
+  gather->launch(gather->context, gather->batches, n, &breaks);
   pthread_mutex_lock(&gather->lock);
   gather->running = false;
-  gather->n_rounds += n;
+  gather->n_batches += n;
   if (breaks.status != COPSE_OK) break_locked(gather, &breaks);
   /* an abort while they ran: what they did is unknown to their callers' peers */
   const struct copse_err *broken = gather->broken.status != COPSE_OK ? &gather->broken : NULL;
   for (uint32_t r = 0; r < gather->n; r++)
     for (uint32_t k = 0; k < n; k++) {
       struct copse_pending *next = gather->queues[r].runs->next;
-      end(gather->queues[r].runs, broken ? broken : &gather->rounds[k].result);
+      end(gather->queues[r].runs, broken ? broken : &gather->batches[k].result);
       gather->queues[r].runs = next;
     }
   pthread_cond_broadcast(&gather->changed);
@@ -286,8 +285,8 @@ void copse_gather_queue(struct copse_gather *gather, uint32_t local_rank,
 
 void copse_gather_run(struct copse_gather *gather) {
   COPSE_HOLD(&gather->lock);
-  /* whoever runs rounds goes on with those that have become complete meanwhile */
-  while (!gather->running && gather->n_waiting == gather->n) run_rounds(gather);
+  /* whoever runs batches goes on with those that have become complete meanwhile */
+  while (!gather->running && gather->n_waiting == gather->n) run_batches(gather);
 }
 
 static bool is_missing(const void *context, uint32_t i) {
@@ -309,13 +308,13 @@ static void break_timeout(struct copse_gather *gather) {
 
 void copse_gather_wait(struct copse_gather *gather, struct copse_pending *pending) {
   COPSE_HOLD(&gather->lock);
-  uint64_t seen = gather->n_rounds;
+  uint64_t seen = gather->n_batches;
   double since = copse_clock_seconds();
   while (!pending->done) {
     double now = copse_clock_seconds();
     /* a rank is late only while nothing goes on */
-    if (gather->running || gather->n_rounds != seen) since = now;
-    seen = gather->n_rounds;
+    if (gather->running || gather->n_batches != seen) since = now;
+    seen = gather->n_batches;
     if (now - since >= gather->timeout_seconds) {
       break_timeout(gather);
       continue;

@@ -1,12 +1,12 @@
 /*
  * Inside src/runtime: bringing together the calls of a communicator's ranks in this process.
  *
- * Every rank has a queue of calls. When no queue is empty, the heads are a round, which the
- * thread that completed it launches, with the rounds behind it that are complete too, in order. All
- * others wait for the end of their calls. A group queues all its calls before it runs or waits for
- * any, so that a thread may hold many ranks, and ranks of many communicators.
+ * Every rank has a queue of calls. When no queue is empty, the heads are a batch, which the
+ * thread that completed it launches, with the batches behind it that are complete too, in order.
+ * All others wait for the end of their calls. A group queues all its calls before it runs or waits
+ * for any, so that a thread may hold many ranks, and ranks of many communicators.
  *
- *   what happens                               the round               afterwards
+ *   what happens                               the batch               afterwards
  *   ----------------------------------------   ---------------------   ------------------
  *   calls differ, no plan, refused arguments   fails at all its ranks   usable
  *   nobody calls within the time limit         all waiting calls fail   broken, TIMEOUT
@@ -48,13 +48,13 @@ struct copse_pending {
 
 struct copse_gather_queue {
   struct copse_pending *head, *tail;
-  struct copse_pending *runs; /* the first in the rounds that run */
+  struct copse_pending *runs; /* the first in the batches that run */
 };
 
 /* Rounds that run in one launch, at most. */
 #define COPSE_GATHER_MOST 16u
 
-struct copse_gather_round {
+struct copse_gather_batch {
   const struct copse_call *calls; /* [n] */
   struct copse_err result;        /* one that is refused already isn't launched */
 };
@@ -65,17 +65,17 @@ struct copse_gather {
   uint32_t first_rank, n;            /* the ranks of this process */
   uint32_t n_waiting;                /* queues that are not empty */
   struct copse_gather_queue *queues; /* [n] */
-  struct copse_call *calls;          /* [COPSE_GATHER_MOST][n] of the rounds that run */
-  struct copse_gather_round rounds[COPSE_GATHER_MOST];
+  struct copse_call *calls;          /* [COPSE_GATHER_MOST][n] of the batches that run */
+  struct copse_gather_batch batches[COPSE_GATHER_MOST];
   bool running;
-  uint64_t n_rounds;
+  uint64_t n_batches;
   double timeout_seconds;
   struct copse_err broken; /* COPSE_OK: it isn't */
   struct copse_err left;   /* who has destroyed its communicator */
 
-  /* Runs n rounds; called without the lock, by one thread at a time. *breaks: why no later round
+  /* Runs n batches; called without the lock, by one thread at a time. *breaks: why no later batch
    * may run. */
-  void (*launch)(void *context, struct copse_gather_round *rounds, uint32_t n,
+  void (*launch)(void *context, struct copse_gather_batch *batches, uint32_t n,
                  struct copse_err *breaks);
   void *context;
 };
@@ -88,7 +88,7 @@ void copse_gather_destroy(struct copse_gather *gather);
 /* Queues a call of a rank (counted from first_rank). */
 void copse_gather_queue(struct copse_gather *gather, uint32_t local_rank,
                         struct copse_pending *pending);
-/* Runs all rounds that are complete. */
+/* Runs all batches that are complete. */
 void copse_gather_run(struct copse_gather *gather);
 /* Waits until the call is done; its result is in pending->result. */
 void copse_gather_wait(struct copse_gather *gather, struct copse_pending *pending);

@@ -1,6 +1,6 @@
 /*
  * The ranks of one communicator in this process: their plans, making and ending them,
- * registered buffers, the launch of a round of calls that the gathering has brought together, and
+ * registered buffers, the launch of a batch of calls that the gathering has brought together, and
  * groups of calls.
  */
 #include "runtime/comm/local_ranks.h"
@@ -364,48 +364,49 @@ static bool is_breaking(const struct copse_local_ranks *local, copse_status stat
   return status != COPSE_OK && status != COPSE_INVALID && status != COPSE_UNSUPPORTED;
 }
 
-/* Picks the round's plan. */
+/* Picks the batch's plan. */
 static copse_status choose(struct copse_local_ranks *local, const struct copse_call *calls,
-                           struct plan_choice *choice, struct copse_round *round,
+                           struct plan_choice *choice, struct copse_batch *batch,
                            struct copse_err *err) {
   COPSE_DO(plans_find(&local->plans, local->shape.n_ranks, &calls[0], choice, err));
   if (!choice->entry) return lacks_plan(local, &calls[0], choice->message_bytes, err);
-  *round = (struct copse_round){choice->entry->prepared, calls};
+  *batch = (struct copse_batch){choice->entry->prepared, calls};
   return COPSE_OK;
 }
 
-/* Hands the first round to the backend, with those behind it that are not refused. Returns how many
+/* Hands the first batch to the backend, with those behind it that are not refused. Returns how many
  * the status is of. */
 static uint32_t launch_locked(struct copse_local_ranks *local,
-                              const struct copse_gather_round *rounds, uint32_t n,
+                              const struct copse_gather_batch *batches, uint32_t n,
                               copse_status *status, struct copse_err *err) {
   struct plan_choice choices[COPSE_GATHER_MOST];
-  struct copse_round ready[COPSE_GATHER_MOST];
+  struct copse_batch ready[COPSE_GATHER_MOST];
   uint32_t n_ready = 1, n_taken = 1;
   *status = local->ops->poll(local->backend, err);
-  if (*status == COPSE_OK) *status = choose(local, rounds[0].calls, &choices[0], &ready[0], err);
+  if (*status == COPSE_OK) *status = choose(local, batches[0].calls, &choices[0], &ready[0], err);
   if (*status != COPSE_OK) return 1;
-  while (n_ready < n && rounds[n_ready].result.status == COPSE_OK &&
-         choose(local, rounds[n_ready].calls, &choices[n_ready], &ready[n_ready], NULL) == COPSE_OK)
+  while (n_ready < n && batches[n_ready].result.status == COPSE_OK &&
+         choose(local, batches[n_ready].calls, &choices[n_ready], &ready[n_ready], NULL) ==
+             COPSE_OK)
     n_ready++;
   *status = local->ops->launch(local->backend, ready, n_ready, &n_taken, err);
-  for (uint32_t i = 0; i < n_taken; i++) trace(local, rounds[i].calls, &choices[i]);
+  for (uint32_t i = 0; i < n_taken; i++) trace(local, batches[i].calls, &choices[i]);
   return n_taken;
 }
 
-/* Launches the gathering's rounds. */
-static void local_launch(void *context, struct copse_gather_round *rounds, uint32_t n,
+/* Launches the gathering's batches. */
+static void local_launch(void *context, struct copse_gather_batch *batches, uint32_t n,
                          struct copse_err *breaks) {
   struct copse_local_ranks *local = context;
   COPSE_HOLD(&local->backend_lock);
   for (uint32_t i = 0, n_taken; i < n && breaks->status == COPSE_OK; i += n_taken) {
     struct copse_err result = COPSE_ERR_INIT;
     n_taken = 1;
-    if (rounds[i].result.status != COPSE_OK) continue;
+    if (batches[i].result.status != COPSE_OK) continue;
     copse_status status;
-    n_taken = launch_locked(local, &rounds[i], n - i, &status, &result);
+    n_taken = launch_locked(local, &batches[i], n - i, &status, &result);
     result.status = status; /* also where a launch gave no text */
-    for (uint32_t k = i; k < i + n_taken; k++) rounds[k].result = result;
+    for (uint32_t k = i; k < i + n_taken; k++) batches[k].result = result;
     if (is_breaking(local, status)) *breaks = result;
   }
   /* what a failed launch has started on some GPUs would wait for the rest */
@@ -575,15 +576,15 @@ static _Thread_local struct {
   struct copse_err refused; /* the first */
 } group;
 
-void copse_group_open(void) { group.depth++; }
+void copse_call_group_open(void) { group.depth++; }
 
-void copse_group_refuse(const struct copse_err *err) {
+void copse_call_group_refuse(const struct copse_err *err) {
   if (group.depth > 0 && group.refused.status == COPSE_OK) group.refused = *err;
 }
 
-bool copse_group_is_open(void) { return group.depth > 0; }
+bool copse_call_group_is_open(void) { return group.depth > 0; }
 
-bool copse_group_holds(const struct copse_comm *comm) {
+bool copse_call_group_holds(const struct copse_comm *comm) {
   for (size_t i = 0; i < group.n; i++)
     if (group.calls[i].comm == comm) return true;
   return false;
@@ -635,16 +636,16 @@ static copse_status try_call(struct copse_comm *comm, const struct copse_call *c
   return COPSE_OK;
 }
 
-copse_status copse_group_call(struct copse_comm *comm, const struct copse_call *call,
-                              struct copse_err *err) {
+copse_status copse_call_group_add(struct copse_comm *comm, const struct copse_call *call,
+                                  struct copse_err *err) {
   copse_status status = try_call(comm, call, err);
   if (status == COPSE_OK) return COPSE_OK;
   err->status = status;
-  copse_group_refuse(err);
+  copse_call_group_refuse(err);
   return status;
 }
 
-copse_status copse_group_close(struct copse_err *err) {
+copse_status copse_call_group_close(struct copse_err *err) {
   copse_status status = COPSE_OK;
   if (group.depth == 0) return copse_fail(err, COPSE_INVALID, "a group ends that was not started");
   if (--group.depth > 0) return COPSE_OK;

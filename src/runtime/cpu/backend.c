@@ -353,13 +353,13 @@ static copse_status open_engine(struct copse_interpreter *exec, void *context,
 
 static void enqueue(struct copse_interpreter *exec, uint32_t w) {
   struct cooperative *cpu = exec->own;
-  copse_queue_push_round(&cpu->queue, (int)exec->plan->header.n_workers + 1, (int)w);
+  copse_queue_push_around(&cpu->queue, (int)exec->plan->header.n_workers + 1, (int)w);
   cpu->waiting_on[w] = NO_CHANNEL;
 }
 
 static uint32_t dequeue(struct copse_interpreter *exec) {
   struct cooperative *cpu = exec->own;
-  return (uint32_t)copse_queue_pop_round(&cpu->queue, (int)exec->plan->header.n_workers + 1);
+  return (uint32_t)copse_queue_pop_around(&cpu->queue, (int)exec->plan->header.n_workers + 1);
 }
 
 /* Runs worker w until it waits or is finished. Wakes the workers that it signals. */
@@ -520,15 +520,15 @@ static copse_status check_pair_counts(const struct cpu *cpu, const struct copse_
   return COPSE_OK;
 }
 
-/* Launches one round at a time. */
-static copse_status launch(void *context, const struct copse_round *rounds, uint32_t n,
+/* Launches one batch at a time. */
+static copse_status launch(void *context, const struct copse_batch *batches, uint32_t n,
                            uint32_t *n_taken, struct copse_err *err) {
   struct cpu *cpu = context;
   struct copse_err why = COPSE_ERR_INIT;
   (void)n;
   *n_taken = 1;
-  COPSE_DO(check_pair_counts(cpu, rounds->calls, err));
-  copse_status status = copse_interpreter_run(rounds->prepared, rounds->calls, &why);
+  COPSE_DO(check_pair_counts(cpu, batches->calls, err));
+  copse_status status = copse_interpreter_run(batches->prepared, batches->calls, &why);
   if (status == COPSE_OK) return COPSE_OK;
   /* other ranks may be running it */
   if (cpu->transport) (void)copse_transport_fail(cpu->transport, &why);

@@ -222,7 +222,7 @@ extern uint32_t copse_cuda_threads;
  * parts, each half of it in turn. Tests make it small. */
 extern uint64_t copse_cuda_staging_bytes;
 
-copse_status copse_cuda_launch(void *backend, const struct copse_round *rounds, uint32_t n,
+copse_status copse_cuda_launch(void *backend, const struct copse_batch *batches, uint32_t n,
                                uint32_t *n_taken, struct copse_err *err);
 /* Orders a stream with the communicator's launches, for work of others on the same ranks
  * (backend.h). */

@@ -519,13 +519,13 @@ static void tell_no_switch(const struct copse_cuda *cuda, struct copse_cuda_plan
               copse_type_name(call->type));
 }
 
-/* Finds what a round needs, before anything starts. *most: elements of a block that are launched at
+/* Finds what a batch needs, before anything starts. *most: elements of a block that are launched at
  * a time; *staged_to: see struct copse_cuda. */
-static copse_status examine(struct copse_cuda *cuda, const struct copse_round *round,
+static copse_status examine(struct copse_cuda *cuda, const struct copse_batch *batch,
                             struct step *it, uint64_t *most, uint64_t *staged_to,
                             struct copse_err *err) {
-  struct copse_cuda_plan *p = (struct copse_cuda_plan *)round->prepared;
-  const struct copse_call *calls = round->calls;
+  struct copse_cuda_plan *p = (struct copse_cuda_plan *)batch->prepared;
+  const struct copse_call *calls = batch->calls;
   struct part *part = &it->part;
   it->p = p;
   it->calls = calls;
@@ -619,7 +619,7 @@ static bool joins(const struct copse_cuda *cuda, const struct step *steps, uint3
 
 enum { MOST_STEPS = 16 };
 
-copse_status copse_cuda_launch(void *backend, const struct copse_round *rounds, uint32_t n,
+copse_status copse_cuda_launch(void *backend, const struct copse_batch *batches, uint32_t n,
                                uint32_t *n_taken, struct copse_err *err) {
   struct copse_cuda *cuda = (struct copse_cuda *)backend;
   struct step steps[MOST_STEPS];
@@ -627,13 +627,13 @@ copse_status copse_cuda_launch(void *backend, const struct copse_round *rounds, 
   uint64_t most = 0, staged_to = cuda->staged_to;
   *n_taken = 1;
   COPSE_DO(copse_cuda_check_left(cuda, err));
-  COPSE_DO(examine(cuda, &rounds[0], &steps[0], &most, &staged_to, err));
+  COPSE_DO(examine(cuda, &batches[0], &steps[0], &most, &staged_to, err));
   cuda->staged_to = staged_to;
   if (steps[0].part.count == 0) return COPSE_OK; /* no packet would be sent: see copse_next_epoch */
   if (!steps[0].part.only) return launch_parts(cuda, &steps[0], most, err);
   uint32_t k = 1;
   while (k < n && k < MOST_STEPS && k < room && !steps[0].p->split &&
-         examine(cuda, &rounds[k], &steps[k], &most, &staged_to, NULL) == COPSE_OK &&
+         examine(cuda, &batches[k], &steps[k], &most, &staged_to, NULL) == COPSE_OK &&
          joins(cuda, steps, k, &steps[k])) {
     cuda->staged_to = staged_to;
     k++;

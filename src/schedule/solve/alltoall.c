@@ -239,7 +239,7 @@ copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
   *out = NULL;
   bound_only.bound_only = true;
   if (topology->n_ranks > COPSE_EXACT_EXCHANGE_RANKS)
-    bound_only.tolerance = (struct copse_q){1, 100};
+    bound_only.tolerance = COPSE_EXCHANGE_TOLERANCE;
   COPSE_DO(copse_solve_schedule(topology, &bound_only, &made, &bound_seconds, err));
   b.schedule = made;
   seconds->optimum += bound_seconds.optimum;
@@ -259,9 +259,9 @@ struct thinning {
   int longest;   /* nodes of a way from rank to rank */
   bool sparing;  /* as few pairs as can be serve others, else those with the least load */
   int *rank_of;  /* [n_nodes] -1: a relay */
-  int64_t *load; /* [n_links] of WHOLE_LOAD */
+  int64_t *load; /* [n_links] of COPSE_WHOLE_LOAD */
   struct peer {
-    int64_t weight; /* of WHOLE_LOAD, what goes straight from rank to rank; 0: nothing does */
+    int64_t weight; /* of COPSE_WHOLE_LOAD, what goes straight from rank to rank; 0: nothing does */
     const int *way; /* [n_way] nodes */
     int n_way, by;  /* by which rank it goes instead; -1: by none */
     bool stays;     /* others go over it, or no rank can stand in */
@@ -269,10 +269,6 @@ struct thinning {
   int *to, *from;   /* [n] peers */
   struct copse_arena arena;
 };
-
-/* Loads are fractions of M in parts of this, rounded down; they choose, the result is added up
- * exactly. */
-#define WHOLE_LOAD ((int64_t)1 << 32)
 
 static int64_t time_of(int64_t load, struct copse_q bandwidth) {
   __int128 time = (__int128)load * bandwidth.den / bandwidth.num;
@@ -406,8 +402,7 @@ static copse_status list_peers(struct thinning *m, const struct copse_schedule *
   for (int f = 0; f < s->n_flows; f++)
     for (int p = 0; p < s->flows[f].n_paths; p++) {
       const struct copse_schedule_path *path = &s->flows[f].paths[p];
-      __int128 weight = (__int128)path->weight.num * WHOLE_LOAD / path->weight.den;
-      add_peers(m, path->nodes, path->n_nodes, (int64_t)weight);
+      add_peers(m, path->nodes, path->n_nodes, copse_load_part(path->weight));
     }
   return COPSE_OK;
 }

@@ -43,6 +43,8 @@
 /* Of a group's all-to-all an exact bound is often out of reach with more ranks; it is reported, not
  * built on. */
 #define COPSE_EXACT_EXCHANGE_RANKS 64
+/* How far from the optimum it may then be. Not measured. */
+#define COPSE_EXCHANGE_TOLERANCE ((struct copse_q){1, 100})
 
 /* Groups at the same time: links that may serve a phase, summed over phases. Beyond, the simplex
  * method takes hours. */

@@ -319,8 +319,8 @@ static copse_status run_rounds(struct search *s, struct copse_concurrent *out) {
     /* neither side moves: degenerate steps, and rounding noise at the optimum */
     stalled = s->time < last_time * (1 - COPSE_ROUND_GAIN) ? 0 : stalled + 1;
     if (stalled > COPSE_STALLED_ROUNDS) break;
-    /* of a large master, where T hardly falls, its own prices may prove it */
-    double own = large && s->time > last_time * (1 - tolerance / 8) ? 1 : 0.5;
+    bool still = s->time > last_time * (1 - tolerance / COPSE_PRICE_STILL);
+    double own = large && still ? 1 : COPSE_PRICE_OWN;
     last_time = s->time;
     for (int o = 0; o < s->n_orbits; o++)
       smoothed[o] = own * s->price[o] + (1 - own) * s->best_price[o];

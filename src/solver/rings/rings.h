@@ -3,8 +3,12 @@
  * channels of one speed s, each an order of all GPUs; n * s is to be large.
  *
  *   ring           g0 -> g1 -> .. -> g0             a Hamiltonian cycle
- *   host of many   NIC -> g0 -> g1 -> .. -> NIC     a Hamiltonian path from door to door
+ *   host of many   NIC -> g0 -> g1 -> .. -> NIC     a Hamiltonian path from NIC to NIC
  *   chain          g0 -> g1 -> ..                   a Hamiltonian path
+ *
+ * A door is where a channel may enter and leave a host: a NIC, as rings of several hosts have it.
+ * The depot, as in vehicle routing, is the node at which the search lets every cycle begin: the
+ * doors together, or without doors the last GPU.
  *
  * An instance says what a step from one GPU to another loads; the links are rows. The fractional
  * optimum is found by column generation (Gilmore and Gomory 1961; Dantzig and Wolfe 1960), a column

@@ -65,7 +65,8 @@ struct sources {
   int terminals[COPSE_LEVELS_SOURCES];
 };
 
-/* A breadth-first search; a node in layer l is number node + l * n_nodes. */
+/* A breadth-first search; a node in layer l is number node + l * n_nodes. Layers: before a full
+ * link, at its end, beyond. */
 #define LAYERS 3
 
 struct search {

@@ -308,7 +308,8 @@ static copse_status prefer_levels(const struct copse_tree_problem *problem, bool
                                   struct copse_forest *forest, struct copse_err *err) {
   COPSE_AT_END(copse_forest_free) struct copse_forest other = {.k = forest->k};
   int more = (int)((int64_t)forest->n_trees * COPSE_FOREST_MORE_TREES_PERCENT / 100);
-  int height = height_of(forest), most = any_number ? height - (height + 3) / 4 : height - 1;
+  int height = height_of(forest), part = COPSE_FOREST_LOWER_PART;
+  int most = any_number ? height - (height + part - 1) / part : height - 1;
   bool made;
   COPSE_DO(copse_make_levels(problem, &other, &made, err));
   if (!made || height_of(&other) > most) return COPSE_OK;

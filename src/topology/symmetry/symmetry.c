@@ -304,12 +304,12 @@ copse_status copse_refinement_commute(struct copse_refinement *r, const int *ima
 /* ---- splitting ------------------------------------------------------------------------------ */
 
 static void enqueue(struct copse_refinement *r, int cell) {
-  copse_queue_push_round(&r->queue, 2 * r->n + 1, cell);
+  copse_queue_push_around(&r->queue, 2 * r->n + 1, cell);
   r->queued[cell] = 1;
 }
 
 static int dequeue(struct copse_refinement *r) {
-  int cell = copse_queue_pop_round(&r->queue, 2 * r->n + 1);
+  int cell = copse_queue_pop_around(&r->queue, 2 * r->n + 1);
   r->queued[cell] = 0;
   return cell;
 }

@@ -467,7 +467,7 @@ copse_status copse_lower_check_size(const struct copse_schedule *s,
        least <= (int64_t)COPSE_FILE_MAX_BYTES))
     return check_room(s, options, place, err);
   const long long trees = s->n_trees * (long long)copse_schedule_images(s);
-  return copse_fail_at(err, COPSE_UNSUPPORTED, place, 0,
+  return copse_fail_at(err, COPSE_NOMEM, place, 0,
                        "the plan of %lld trees of %d ranks takes over %lld MiB, and a plan's file "
                        "at most %lld; a schedule of fewer ranks would do",
                        trees, s->n_ranks, (long long)(least >> 20),

@@ -20,9 +20,9 @@ copse_status copse_lower_schedule(const struct copse_schedule *schedule,
                                   struct copse_plan **out, struct copse_err *err) COPSE_CHECKED;
 
 /* Says before anything is made, of a schedule that may be compact, that memory does not suffice for
- * the plan of all flows or trees (COPSE_NOMEM), or that the plan of all trees, in chunks and not in
- * packets, would be larger than a file can be (COPSE_UNSUPPORTED). options: NULL, of no native
- * plan. place: the schedule's file. */
+ * the plan of all flows or trees, or that the plan of all trees, in chunks and not in packets,
+ * would be larger than a file can be: COPSE_NOMEM. options: NULL, of no native plan. place: the
+ * schedule's file. */
 copse_status copse_lower_check_size(const struct copse_schedule *schedule,
                                     const struct copse_lower_options *options, const char *place,
                                     struct copse_err *err) COPSE_CHECKED;

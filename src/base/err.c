@@ -1,9 +1,11 @@
 /*
  * Errors as one line, the first one kept; the text of the last error of each thread; lines on
  * standard error as COPSE_DEBUG asks for them, with host, process and rank as those of NCCL_DEBUG.
+ * And what else has a name: collectives, element types, reductions.
  */
 #include "base/err.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -13,6 +15,8 @@
 #include <strings.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/types.h"
 
 static _Thread_local char last_error[sizeof((struct copse_err *)0)->text];
 
@@ -141,4 +145,71 @@ void copse_debug(enum copse_debug_level level, int rank, const char *fmt, ...) {
   va_end(ap);
   print_line(names[level], rank, text);
   errno = saved;
+}
+
+/* ---- names and kinds of collectives, names of element types and reductions --------------------
+ */
+
+static const char *const type_names[COPSE_N_TYPES] = {"int8",   "uint8",    "int32",  "uint32",
+                                                      "int64",  "uint64",   "half",   "float",
+                                                      "double", "bfloat16", "f8e4m3", "f8e5m2"};
+static const char *const redop_names[COPSE_N_REDOPS] = {"sum", "prod", "max", "min", "avg"};
+
+const char *copse_type_name(enum copse_type type) { return type_names[type]; }
+
+const char *copse_redop_name(enum copse_redop redop) { return redop_names[redop]; }
+
+static const struct {
+  const char *name;
+  bool broadcasts, aggregates, rooted, many_inputs, many_outputs;
+} collectives[] = {
+    [COPSE_ALLGATHER] = {"allgather", true, false, false, false, true},
+    [COPSE_REDUCE_SCATTER] = {"reduce_scatter", false, true, false, true, false},
+    [COPSE_ALLREDUCE] = {"allreduce", true, true, false, false, false},
+    [COPSE_BROADCAST] = {"broadcast", true, false, true, false, false},
+    [COPSE_REDUCE] = {"reduce", false, true, true, false, false},
+    [COPSE_ALLTOALL] = {"alltoall", false, false, false, true, true},
+};
+
+const char *copse_collective_name(copse_collective collective) {
+  return (unsigned)collective < COPSE_N_COLLECTIVES ? collectives[collective].name : "unknown";
+}
+
+/* Whether both are spelled with the same letters: without case, '_', '-' and blanks. */
+static bool is_spelled(const char *name, const char *given) {
+  for (;; name++, given++) {
+    while (*name == '_') name++;
+    while (*given && strchr("_- ", *given)) given++;
+    if (tolower((unsigned char)*given) != *name) return false;
+    if (!*name) return true;
+  }
+}
+
+bool copse_collective_from_name(const char *name, copse_collective *out) {
+  for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++) {
+    if (!is_spelled(collectives[i].name, name)) continue;
+    *out = (copse_collective)i;
+    return true;
+  }
+  return false;
+}
+
+bool copse_collective_broadcasts(copse_collective collective) {
+  return collectives[collective].broadcasts;
+}
+bool copse_collective_reduces(copse_collective collective) {
+  return collectives[collective].aggregates;
+}
+bool copse_collective_rooted(copse_collective collective) { return collectives[collective].rooted; }
+double copse_collective_bus_factor(copse_collective collective, int n_ranks) {
+  double others = (double)(n_ranks - 1) / n_ranks;
+  if (collective == COPSE_ALLREDUCE) return 2 * others;
+  return copse_collective_rooted(collective) ? 1 : others;
+}
+
+int copse_collective_inputs(copse_collective collective, int n_ranks) {
+  return collectives[collective].many_inputs ? n_ranks : 1;
+}
+int copse_collective_outputs(copse_collective collective, int n_ranks) {
+  return collectives[collective].many_outputs ? n_ranks : 1;
 }

@@ -3,7 +3,9 @@
  * ranks' numbers are read in digits of several bases, and in each stage the ranks that differ in
  * one digit alone send each other their sums. For longer messages the first digits are scattered:
  * of M each rank of a group adds up a part (recursive halving, R. Rabenseifner 2004), the stages of
- * the other digits go over parts, and the ranks of the group send each other the results.
+ * the other digits go over parts, and the ranks of the group send each other the results. Where
+ * only some ranks of a host reach others in one hop, stages may be among these alone, with the
+ * others' sums.
  */
 #pragma once
 
@@ -18,6 +20,8 @@ struct copse_doubling {
   int n_digits, bases[COPSE_DOUBLING_DIGITS];
   int n_scattered; /* of the first digits, fewer than n_digits */
   bool turned;     /* M in as many pieces as digits, each beginning with another */
+  bool gateways;   /* the numbers are those of the ranks that reach other hosts in one hop, alike
+                      many of each host; the others of the host hang below them */
 };
 
 /*
@@ -37,5 +41,7 @@ copse_status copse_doubling_make(const struct copse_topology *topology,
                                  const struct copse_doubling *doubling, struct copse_schedule **out,
                                  struct copse_err *err) COPSE_CHECKED;
 
-/* "stages 4x4", "stages 4x4 turned", "stages 8x2, 1 scattered". */
-#define COPSE_DOUBLING_NAME 48
+/* Writes "stages 4x4", "stages 4x4 turned", "stages 8x2, 1 scattered", "stages 4x8 of gateways". */
+#define COPSE_DOUBLING_NAME 64
+const char *copse_doubling_name(const struct copse_doubling *doubling,
+                                char name[COPSE_DOUBLING_NAME]);

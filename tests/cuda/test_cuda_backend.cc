@@ -659,7 +659,7 @@ END_TEST
 
 /* Workers of a rank share what it puts: its input in the first stage, its sum in the second. */
 START_TEST(stages_are_put_by_several_workers) {
-  static const struct copse_doubling stages = {2, {3, 3}, 0, false};
+  static const struct copse_doubling stages = {2, {3, 3}, 0, false, false};
   static const uint64_t counts[] = {0, 1, 700, UINT64_MAX};
   struct copse_lower_options options = {};
   options.fifo = 2;

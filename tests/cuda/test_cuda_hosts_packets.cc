@@ -131,8 +131,8 @@ static void check_folder(struct stand_in_comm *nccl) {
   CUDA_OK(cudaFree(device));
 }
 
-static const struct copse_doubling one_stage = {1, {4}, 0, false},
-                                   two_stages = {2, {2, 2}, 0, true};
+static const struct copse_doubling one_stage = {1, {4}, 0, false, false},
+                                   two_stages = {2, {2, 2}, 0, true, false};
 
 static void run_collective(struct meeting meeting, copse_collective collective, const char *what) {
   struct process p;

@@ -49,6 +49,36 @@ static struct copse_topology *synthetic(const char *line) {
   return t;
 }
 
+/* Makes hosts alike: GPUs in a row, some with another link beside, of which only some have a NIC to
+ * a common switch; in their numbers' order within a host, or, `dealt`, by turns. */
+static struct copse_topology *few_nics(uint64_t *state, int hosts, int gpus, bool dealt) {
+  char json[8192];
+  int more = (int)copse_test_random_int(state, 0, gpus - 1), n = 0;
+  int nic = (int)copse_test_random_int(state, 0, gpus - 1);
+  bool second = gpus > 2 && copse_test_random_int(state, 0, 1);
+  n += snprintf(json + n, sizeof json - (size_t)n,
+                "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[");
+  for (int i = 0; i < hosts * gpus; i++)
+    n += snprintf(json + n, sizeof json - (size_t)n, "{\"id\":\"h%d.g%d\",\"type\":\"gpu\"},",
+                  dealt ? i % hosts : i / gpus, dealt ? i / hosts : i % gpus);
+  n += snprintf(json + n, sizeof json - (size_t)n,
+                "{\"id\":\"s\",\"type\":\"switch\"}],\"links\":[");
+  for (int h = 0; h < hosts; h++) {
+    for (int g = 0; g + 1 < gpus; g++)
+      n += snprintf(json + n, sizeof json - (size_t)n,
+                    "{\"src\":\"h%d.g%d\",\"dst\":\"h%d.g%d\",\"bandwidth\":100},", h, g, h, g + 1);
+    if (more > 1)
+      n += snprintf(json + n, sizeof json - (size_t)n,
+                    "{\"src\":\"h%d.g0\",\"dst\":\"h%d.g%d\",\"bandwidth\":100},", h, h, more);
+    for (int g = 0; g < gpus; g++)
+      if (g == nic || (second && g == (nic + 1) % gpus))
+        n += snprintf(json + n, sizeof json - (size_t)n,
+                      "{\"src\":\"h%d.g%d\",\"dst\":\"s\",\"bandwidth\":25},", h, g);
+  }
+  snprintf(json + n - 1, sizeof json - (size_t)n, "]}");
+  return copse_test_topology(json);
+}
+
 /* Through a file, as a user has it. */
 static copse_status verdict(const struct copse_schedule *s, const struct copse_topology *t) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -91,6 +121,113 @@ START_TEST(stages_are_right_on_any_fabric) {
     copse_topology_free(t);
   }
   ck_assert_int_gt(several, 3);
+}
+END_TEST
+
+static const char *const fabrics[] = {"torus:3x4@50", "switch:6@100", "ring:5@25",
+                                      "hosts:2 gpus:4@300 nics:4@25 rails"};
+
+static struct copse_plan *lower(const struct copse_schedule *s, struct copse_lower_options o) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_proof_report report;
+  struct copse_plan *plan;
+  ASSERT_OK(copse_lower_schedule(s, &o, &plan, &err), &err);
+  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
+  return plan;
+}
+
+/* Of floats whose sum depends on the order, and of halves, which every stage rounds. */
+static void check_same_bits(const struct copse_plan *plan) {
+  enum { MOST = 12, COUNT = 600 };
+  static float in[MOST][COUNT], out[MOST][COUNT];
+  struct copse_err err = COPSE_ERR_INIT;
+  void *inputs[MOST], *outputs[MOST];
+  int n = (int)plan->header.n_ranks;
+  uint64_t state = 5;
+  ck_assert_int_le(n, MOST);
+  for (int r = 0; r < n; r++) {
+    inputs[r] = in[r];
+    outputs[r] = out[r];
+    for (int i = 0; i < COUNT; i++)
+      in[r][i] = (float)copse_test_random_int(&state, -1000000, 1000000) * (r % 2 ? 1e-3f : 1.0f);
+  }
+  for (int type = 0; type < 2; type++) {
+    struct copse_exec *exec;
+    ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
+    const struct copse_launch launch = {
+        COUNT, type ? COPSE_BFLOAT16 : COPSE_FLOAT, COPSE_SUM, inputs, outputs, NULL};
+    ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
+    for (int r = 1; r < n; r++)
+      ck_assert_mem_eq(out[r], out[0], type ? COUNT * 2 : COUNT * sizeof(float));
+    copse_exec_free(exec);
+  }
+}
+
+/* Where some GPUs of a host have no NIC: right as schedules and as plans, with the same bits at
+ * every rank, in chunks and in packets. */
+START_TEST(gateways_are_right) {
+  static const uint64_t counts[] = {0, 1, 300, UINT64_MAX};
+  int n_gateways = 0, scattered = 0, turned = 0, high = 0;
+  for (uint64_t seed = 0; seed < COPSE_TEST_UP_TO(16u, 4u); seed++) {
+    uint64_t state = 700 + seed;
+    int hosts = (int)copse_test_random_int(&state, 2, 4);
+    struct copse_topology *t =
+        few_nics(&state, hosts, (int)copse_test_random_int(&state, 2, 12 / hosts), seed % 3 == 2);
+    struct found f;
+    find(t, &f);
+    for (int i = 0; i < f.n; i++) {
+      struct copse_schedule *s = make(t, &f, i);
+      const char *defect = copse_test_schedule_defect(s, t);
+      bool packets = copse_test_random_int(&state, 0, 1);
+      if (!f.list[i].gateways && seed > 0) {
+        copse_schedule_free(s);
+        continue;
+      }
+      ck_assert_msg(defect == NULL, "%s", defect);
+      ck_assert_int_eq(verdict(s, t), COPSE_OK);
+      struct copse_plan *plan =
+          lower(s, (struct copse_lower_options){.max_workers = (int)(1 + seed % 8),
+                                                .min_chunk_bytes = packets ? 0 : 16,
+                                                .pipeline_chunks = packets ? 0 : 3,
+                                                .low_latency = packets});
+      exec_check_all(plan, i % 2 ? COPSE_BACKEND_THREADS : COPSE_BACKEND_CPU, counts);
+      check_same_bits(plan);
+      n_gateways += f.list[i].gateways;
+      scattered += f.list[i].gateways && f.list[i].n_scattered > 0;
+      turned += f.list[i].gateways && f.list[i].turned;
+      high += f.list[i].gateways && s->trees[0].n_edges > 0 &&
+              s->trees[0].edges[s->trees[0].n_edges - 1].dst != s->trees[0].edges[0].dst;
+      copse_plan_free(plan);
+      copse_schedule_free(s);
+    }
+    copse_routes_free(&f.routes);
+    copse_topology_free(t);
+  }
+  ck_assert_int_gt(n_gateways, 3);
+  ck_assert_int_gt(turned, 0);
+  ck_assert_int_gt(scattered, 0);
+  ck_assert_int_gt(high, 0);
+}
+END_TEST
+
+/* By hand, three hosts of two GPUs of which one has a NIC: the sum of a host goes to two others
+ * over the NIC, 2 / 25 GB/s, in three hops, than which there are no fewer. With all ranks' own sums
+ * there four would go over each NIC. */
+START_TEST(a_host_sends_one_sum) {
+  uint64_t state = 3;
+  struct copse_topology *t = few_nics(&state, 3, 2, false);
+  struct found f;
+  bool is_found = false;
+  find(t, &f);
+  for (int i = 0; i < f.n; i++) {
+    struct copse_schedule *s = make(t, &f, i);
+    is_found = is_found || (copse_schedule_height(s) == 3 &&
+                            copse_q_eq(s->time_per_GB, (struct copse_q){2, 25}));
+    copse_schedule_free(s);
+  }
+  ck_assert(is_found);
+  copse_routes_free(&f.routes);
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -161,18 +298,6 @@ START_TEST(what_is_damaged_is_refused_unless_it_is_still_right) {
   copse_topology_free(t);
 }
 END_TEST
-
-static const char *const fabrics[] = {"torus:3x4@50", "switch:6@100", "ring:5@25",
-                                      "hosts:2 gpus:4@300 nics:4@25 rails"};
-
-static struct copse_plan *lower(const struct copse_schedule *s, struct copse_lower_options o) {
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_proof_report report;
-  struct copse_plan *plan;
-  ASSERT_OK(copse_lower_schedule(s, &o, &plan, &err), &err);
-  ASSERT_OK(copse_prove_plan(plan, "plan", &report, &err), &err);
-  return plan;
-}
 
 START_TEST(plans_are_proved_and_right) {
   static const uint64_t counts[] = {0, 1, 7, 1000, UINT64_MAX};
@@ -247,11 +372,11 @@ START_TEST(workers_share_what_a_rank_sends) {
   static const struct {
     struct copse_doubling stages;
     int ranks, workers, waits; /* messages that the last ones of all stages wait for */
-  } cases[] = {{{1, {8}, 0, false}, 8, 1, 6},      {{1, {8}, 0, false}, 8, 2, 3},
-               {{1, {8}, 0, false}, 8, 3, 2},      {{1, {8}, 0, false}, 8, 7, 0},
-               {{1, {8}, 0, false}, 8, 0, 0},      {{2, {4, 4}, 0, false}, 16, 1, 4},
-               {{2, {4, 4}, 0, false}, 16, 2, 2},  {{2, {4, 4}, 0, false}, 16, 0, 0},
-               {{2, {4, 4}, 1, false}, 16, 32, 0}, {{2, {4, 4}, 0, true}, 16, 4, 2}};
+  } cases[] = {{{1, {8}, 0, false, false}, 8, 1, 6},      {{1, {8}, 0, false, false}, 8, 2, 3},
+               {{1, {8}, 0, false, false}, 8, 3, 2},      {{1, {8}, 0, false, false}, 8, 7, 0},
+               {{1, {8}, 0, false, false}, 8, 0, 0},      {{2, {4, 4}, 0, false, false}, 16, 1, 4},
+               {{2, {4, 4}, 0, false, false}, 16, 2, 2},  {{2, {4, 4}, 0, false, false}, 16, 0, 0},
+               {{2, {4, 4}, 1, false, false}, 16, 32, 0}, {{2, {4, 4}, 0, true, false}, 16, 4, 2}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_predict_options options = copse_predict_defaults;
@@ -273,37 +398,17 @@ START_TEST(workers_share_what_a_rank_sends) {
 }
 END_TEST
 
-/* Of floats whose sum depends on the order, and of halves, which every stage rounds. */
 START_TEST(every_rank_has_the_same_bits) {
-  enum { N = 12, COUNT = 600 };
-  static float in[N][COUNT], out[N][COUNT];
   struct copse_topology *t = synthetic("torus:3x4@50");
-  struct copse_err err = COPSE_ERR_INIT;
-  void *inputs[N], *outputs[N];
   struct found f;
-  uint64_t state = 5;
   find(t, &f);
-  for (int r = 0; r < N; r++) {
-    inputs[r] = in[r];
-    outputs[r] = out[r];
-    for (int i = 0; i < COUNT; i++)
-      in[r][i] = (float)copse_test_random_int(&state, -1000000, 1000000) * (r % 2 ? 1e-3f : 1.0f);
+  for (int i = 0; i < f.n; i++) {
+    struct copse_schedule *s = make(t, &f, i);
+    struct copse_plan *plan = lower(s, (struct copse_lower_options){.low_latency = i % 2});
+    check_same_bits(plan);
+    copse_plan_free(plan);
+    copse_schedule_free(s);
   }
-  for (int i = 0; i < f.n; i++)
-    for (int type = 0; type < 2; type++) {
-      struct copse_schedule *s = make(t, &f, i);
-      struct copse_plan *plan = lower(s, (struct copse_lower_options){.low_latency = i % 2});
-      struct copse_exec *exec;
-      ASSERT_OK(copse_exec_new(plan, COPSE_BACKEND_CPU, &exec, &err), &err);
-      const struct copse_launch launch = {
-          COUNT, type ? COPSE_BFLOAT16 : COPSE_FLOAT, COPSE_SUM, inputs, outputs, NULL};
-      ASSERT_OK(copse_exec_run(exec, &launch, &err), &err);
-      for (int r = 1; r < N; r++)
-        ck_assert_mem_eq(out[r], out[0], type ? COUNT * 2 : COUNT * sizeof(float));
-      copse_exec_free(exec);
-      copse_plan_free(plan);
-      copse_schedule_free(s);
-    }
   copse_routes_free(&f.routes);
   copse_topology_free(t);
 }
@@ -479,6 +584,8 @@ int main(void) {
   tcase_add_test(tests, what_is_damaged_is_refused_unless_it_is_still_right);
   tcase_add_loop_test(tests, msccl_programs_are_proved_and_run_right, 0, 5);
   tcase_add_test(tests, plans_of_any_fabric_deal_and_are_right);
+  tcase_add_test(tests, gateways_are_right);
+  tcase_add_test(tests, a_host_sends_one_sum);
   tcase_add_test(tests, workers_share_what_a_rank_sends);
   tcase_add_test(tests, every_rank_has_the_same_bits);
   tcase_add_test(tests, there_are_no_more_hops_than_the_fabric_is_wide);

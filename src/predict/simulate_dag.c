@@ -500,31 +500,30 @@ static int find_switch(const struct copse_topology *topology, int hub, const int
   return best;
 }
 
-copse_status copse_sim_dag_add_group(struct copse_sim_dag *dag,
-                                     const struct copse_topology *topology, int hub,
-                                     const int *ranks, int n, bool gathers, int64_t count,
-                                     int64_t *load, const struct copse_sim_transfer *transfer,
-                                     int *ids, struct copse_err *err) {
-  const int node = find_switch(topology, hub, ranks, n, load), copy = dag->n_copies;
-  struct copse_sim_transfer t = *transfer;
+copse_status copse_sim_dag_add_multicast(struct copse_sim_dag *dag,
+                                         const struct copse_sim_multicast *m, int *ids,
+                                         struct copse_err *err) {
+  const int node = find_switch(m->topology, m->hub, m->ranks, m->n, m->load);
+  const int copy = dag->n_copies;
+  struct copse_sim_transfer t = *m->transfer;
   int hub_up, hub_down;
   if (node < 0)
     return copse_fail(err, COPSE_INFEASIBLE,
                       "the plan is multicast, and no switch of the topology that copies and adds "
                       "(\"multicast\", \"aggregation\") joins its ranks");
-  (void)find_links(topology, node, hub, &hub_up, &hub_down);
-  load[gathers ? hub_down : hub_up] += count;
-  for (int k = 0; k < n; k++) {
+  (void)find_links(m->topology, node, m->hub, &hub_up, &hub_down);
+  m->load[m->gathers ? hub_down : hub_up] += m->count;
+  for (int k = 0; k < m->n; k++) {
     int up, down;
-    (void)find_links(topology, node, ranks[k], &up, &down);
-    const int links[] = {gathers ? up : hub_up, gathers ? hub_down : down};
-    const int copies[] = {gathers ? -1 : copy, gathers ? copy : -1};
+    (void)find_links(m->topology, node, m->ranks[k], &up, &down);
+    const int links[] = {m->gathers ? up : hub_up, m->gathers ? hub_down : down};
+    const int copies[] = {m->gathers ? -1 : copy, m->gathers ? copy : -1};
     t.links = links;
     t.copies = copies;
     t.n_links = 2;
     t.streams = &ids[k];
     t.n_streams = ids[k] >= 0;
-    load[links[gathers ? 0 : 1]] += count;
+    m->load[links[m->gathers ? 0 : 1]] += m->count;
     COPSE_DO(copse_sim_dag_add(dag, &t, &ids[k], err));
   }
   return COPSE_OK;

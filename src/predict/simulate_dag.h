@@ -87,18 +87,25 @@ copse_status copse_sim_dag_of_schedule(const struct copse_schedule *schedule,
                                        struct copse_sim_dag *dag,
                                        struct copse_err *err) COPSE_CHECKED;
 
+/* A multicast: `transfer` from each of n ranks to `hub` (gathers), or from it to each. */
+struct copse_sim_multicast {
+  const struct copse_topology *topology;
+  const struct copse_sim_transfer *transfer;
+  const int *ranks; /* [n] the hub may be one of them: its data go to the switch and back */
+  int n, hub;
+  bool gathers;
+  int64_t count; /* what load [links] gets where a link carries it */
+  int64_t *load;
+};
+
 /*
- * Adds a multicast: `transfer` from each of n ranks to `hub` (gathers), or from it to each, over a
- * switch that copies and adds and joins them all; the hub's own link carries them once. A rank may
- * be the hub itself, whose data then go to the switch and back. ids[k]: what the k-th streams from
- * (-1: nothing), then its number. load: [links], gets `count` where a link carries it.
+ * Adds a multicast over a switch that copies and adds and joins all of its ranks; the hub's own
+ * link carries them once. ids[k]: what the k-th streams from (-1: nothing), then its number.
  * COPSE_INFEASIBLE without such a switch.
  */
-copse_status copse_sim_dag_add_group(struct copse_sim_dag *dag,
-                                     const struct copse_topology *topology, int hub,
-                                     const int *ranks, int n, bool gathers, int64_t count,
-                                     int64_t *load, const struct copse_sim_transfer *transfer,
-                                     int *ids, struct copse_err *err) COPSE_CHECKED;
+copse_status copse_sim_dag_add_multicast(struct copse_sim_dag *dag,
+                                         const struct copse_sim_multicast *multicast, int *ids,
+                                         struct copse_err *err) COPSE_CHECKED;
 
 /*
  * Computes what each piece of a plan is of M: amounts[p] of `whole` parts, in the arena; exact

@@ -212,8 +212,10 @@ static copse_status load_group(struct native *w, const struct copse_plan_worker 
     ranks[k] = (int)at[k].rank;
     ids[k] = w->region[at[k].index];
   }
-  COPSE_DO(copse_sim_dag_add_group(w->sim.dag, w->sim.topology, (int)list->rank, ranks, op->n_src,
-                                   true, w->amount[op->piece], w->sim.load, &t, ids, w->err));
+  const struct copse_sim_multicast gather = {
+      w->sim.topology,      &t,         ranks, op->n_src, (int)list->rank, true,
+      w->amount[op->piece], w->sim.load};
+  COPSE_DO(copse_sim_dag_add_multicast(w->sim.dag, &gather, ids, w->err));
   memcpy(w->needs, ids, op->n_src * sizeof *ids);
   w->n_needs = op->n_src;
   return join_needs(w, i, list);
@@ -230,8 +232,10 @@ static copse_status store_group(struct native *w, const struct copse_plan_worker
     ranks[k] = (int)dst[k].rank;
     ids[k] = w->n_needs > 0 ? w->needs[0] : -1;
   }
-  COPSE_DO(copse_sim_dag_add_group(w->sim.dag, w->sim.topology, (int)list->rank, ranks, op->n_dst,
-                                   false, w->amount[op->piece], w->sim.load, &t, ids, w->err));
+  const struct copse_sim_multicast store = {
+      w->sim.topology,      &t,         ranks, op->n_dst, (int)list->rank, false,
+      w->amount[op->piece], w->sim.load};
+  COPSE_DO(copse_sim_dag_add_multicast(w->sim.dag, &store, ids, w->err));
   for (uint32_t k = 0; k < op->n_dst; k++) note_written(w, &dst[k], op->piece, ids[k]);
   return COPSE_OK;
 }
@@ -617,8 +621,9 @@ static copse_status do_multimem(struct mscclpp *w, int block, const struct copse
   COPSE_DO(copse_arena_array(&w->sim.scratch, (size_t)n, sizeof *ids, &ids, w->err));
   for (int stores = src->rank >= 0; stores < 2; stores++) {
     for (int k = 0; k < n; k++) ids[k] = w->last[block];
-    COPSE_DO(copse_sim_dag_add_group(w->sim.dag, w->sim.topology, own, dst->members, n, !stores,
-                                     dst->size, w->sim.load, &t, ids, w->err));
+    const struct copse_sim_multicast multicast = {w->sim.topology, &t,        dst->members, n, own,
+                                                  !stores,         dst->size, w->sim.load};
+    COPSE_DO(copse_sim_dag_add_multicast(w->sim.dag, &multicast, ids, w->err));
     t.streams = ids;
     t.n_streams = n;
     t.n_links = 0;

@@ -220,8 +220,8 @@ static struct copse_q best_of_all_sets(const struct copse_topology *t, int64_t b
       for (int r = 0; r < t->n_ranks; r++)
         if (set >> r & 1) from[n++] = (struct copse_quickest_end){t->rank_nodes[r], 0};
       ASSERT_OK(copse_q_make(bytes * n, 1000 * (int64_t)t->n_ranks, &amount, &err), &err);
-      ASSERT_OK(copse_quickest_run(quickest, from, n, &to, 1, amount, &best, &time, NULL, &err),
-                &err);
+      const struct copse_quickest_question question = {from, &to, n, 1, amount, &best};
+      ASSERT_OK(copse_quickest_run(quickest, &question, &time, NULL, &err), &err);
       if (time.num > 0) best = time;
     }
   copse_quickest_free(quickest);

@@ -125,8 +125,8 @@ START_TEST(least_time_and_its_proof) {
     ASSERT_OK(copse_q_make(copse_test_random_int(&state, 1, i < 2 ? 8 : 80),
                            copse_test_random_int(&state, 1, 5), &amount, &err),
               &err);
-    copse_status status = copse_quickest_run(quickest, w.from, w.n_from, w.to, w.n_to, amount, NULL,
-                                             &time, times, &err);
+    struct copse_quickest_question question = {w.from, w.to, w.n_from, w.n_to, amount, NULL};
+    copse_status status = copse_quickest_run(quickest, &question, &time, times, &err);
     if (status == COPSE_INFEASIBLE) {
       ck_assert_int_eq(most_within(&w, MAX_TIME), 0);
       break;
@@ -134,9 +134,8 @@ START_TEST(least_time_and_its_proof) {
     ASSERT_OK(status, &err);
     check_proof(&w, amount, time, times);
     if (time.num / time.den < MAX_TIME) check_time(&w, amount, time);
-    ASSERT_OK(copse_quickest_run(quickest, w.from, w.n_from, w.to, w.n_to, amount, &time, &same,
-                                 NULL, &err),
-              &err);
+    question.give_up = &time;
+    ASSERT_OK(copse_quickest_run(quickest, &question, &same, NULL, &err), &err);
     ck_assert_int_eq(same.num, 0); /* at most what was known */
   }
   copse_quickest_free(quickest);
@@ -151,11 +150,10 @@ START_TEST(overflows_are_errors) {
   struct copse_quickest *quickest = NULL;
   struct copse_q time;
   ASSERT_OK(copse_quickest_new(3, links, 3, &quickest, &err), &err);
-  ASSERT_FAILS(copse_quickest_run(quickest, &from, 1, &to, 1, COPSE_Q_ONE, NULL, &time, NULL, &err),
-               COPSE_OVERFLOW, &err, "bits");
-  ck_assert_int_eq(
-      copse_quickest_run(quickest, &from, 1, &from, 1, COPSE_Q_ONE, NULL, &time, NULL, NULL),
-      COPSE_INTERNAL);
+  struct copse_quickest_question question = {&from, &to, 1, 1, COPSE_Q_ONE, NULL};
+  ASSERT_FAILS(copse_quickest_run(quickest, &question, &time, NULL, &err), COPSE_OVERFLOW, &err, "bits");
+  question.sinks = &from;
+  ck_assert_int_eq(copse_quickest_run(quickest, &question, &time, NULL, NULL), COPSE_INTERNAL);
   copse_quickest_free(quickest);
 }
 END_TEST

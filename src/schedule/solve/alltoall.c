@@ -209,9 +209,13 @@ static copse_status fill_sink(struct build *b, int sink) {
   int n_sources = 0;
   for (int r = 0; r < t->n_ranks; r++)
     if (r != sink) b->sources[n_sources++] = t->rank_nodes[r];
-  COPSE_DO(copse_gather_paths(&b->instance.network, b->part->exchange[sink], b->sources, n_sources,
-                              b->part->whole / t->n_ranks, t->rank_nodes[sink], &b->schedule->arena,
-                              &paths, &n, b->err));
+  const struct copse_gather_question question = {.network = &b->instance.network,
+                                                 .capacities = b->part->exchange[sink],
+                                                 .sources = b->sources,
+                                                 .n_sources = n_sources,
+                                                 .sink = t->rank_nodes[sink],
+                                                 .amount = b->part->whole / t->n_ranks};
+  COPSE_DO(copse_gather_paths(&question, &b->schedule->arena, &paths, &n, b->err));
   return add_paths(b, sink, paths, n);
 }
 

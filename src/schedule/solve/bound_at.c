@@ -361,12 +361,13 @@ static copse_status get_amount(const struct asking *a, int64_t count, int64_t of
 /* Asks for count / of M from the ranks of `from` to those of `to`; left out beyond 64 bits. */
 static copse_status ask(struct asking *a, bool reversed, int rank, int64_t count, int64_t of) {
   struct copse_bound_at about = {.kind = COPSE_BOUND_AT_CUT, .reversed = reversed, .rank = rank};
-  struct copse_q amount, time;
+  struct copse_quickest_question question = {a->from, a->to, a->n_from, a->n_to,
+                                             .give_up = &a->floor};
+  struct copse_q time;
   if (count == 0) return COPSE_OK;
-  copse_status status = get_amount(a, count, of, &amount, NULL);
+  copse_status status = get_amount(a, count, of, &question.amount, NULL);
   if (status == COPSE_OK)
-    status = copse_quickest_run(a->b->sides[reversed].quickest, a->from, a->n_from, a->to, a->n_to,
-                                amount, &a->floor, &time, a->fresh, NULL);
+    status = copse_quickest_run(a->b->sides[reversed].quickest, &question, &time, a->fresh, NULL);
   if (status == COPSE_OVERFLOW) return COPSE_OK;
   if (status == COPSE_INFEASIBLE)
     return copse_fail(a->err, status, "rank %d and another can't reach each other", rank);
@@ -614,11 +615,12 @@ static copse_status ask_volume(struct asking *a, const struct volume *v) {
                                  .reversed = a->b->collective == COPSE_REDUCE,
                                  .part_ranks = v->part_ranks,
                                  .rank = -1};
-  struct copse_q amount, time;
-  copse_status status = get_amount(a, v->due, 1, &amount, NULL);
+  struct copse_quickest_question question = {v->from, v->to, v->n_from, v->n_to,
+                                             .give_up = &a->time};
+  struct copse_q time;
+  copse_status status = get_amount(a, v->due, 1, &question.amount, NULL);
   if (status == COPSE_OK)
-    status = copse_quickest_run(v->quickest, v->from, v->n_from, v->to, v->n_to, amount, &a->time,
-                                &time, a->fresh, NULL);
+    status = copse_quickest_run(v->quickest, &question, &time, a->fresh, NULL);
   if (status != COPSE_OK || time.num == 0) return status == COPSE_NOMEM ? status : COPSE_OK;
   keep(a, time, about);
   a->volume = v;

@@ -372,8 +372,8 @@ static copse_status try_free_shares(struct solving *b) {
     if (b->shares_within.num > 0)
       COPSE_DO(copse_round_part(&b->broadcast.instance, shares.part, b->shares_within, &b->scratch,
                                 &rounded, &found, b->err));
-    COPSE_DO(copse_solve_trees_in_parts(b->topology, b->options, &b->broadcast.instance,
-                                        found ? &rounded : shares.part, NULL, 1, shares.rate,
+    const struct copse_tree_parts parts = {found ? &rounded : shares.part, 1, shares.rate, NULL};
+    COPSE_DO(copse_solve_trees_in_parts(b->topology, b->options, &b->broadcast.instance, &parts,
                                         schedule, b->seconds, b->err));
   }
   if (marked && order >= 0) return COPSE_OK;
@@ -451,8 +451,9 @@ static copse_status fill_part(struct solving *b, const struct copse_joint_part *
   b->schedule->time_per_GB = b->schedule->bound.time_per_GB;
   if (!part) return COPSE_OK;
   COPSE_DO(copse_instance_make(b->topology, b->options->label, -1, false, &instance, b->err));
-  return copse_solve_trees_in_parts(b->topology, b->options, &instance, part, NULL, 1, part->rate,
-                                    b->schedule, b->seconds, b->err);
+  const struct copse_tree_parts parts = {part, 1, part->rate, NULL};
+  return copse_solve_trees_in_parts(b->topology, b->options, &instance, &parts, b->schedule,
+                                    b->seconds, b->err);
 }
 
 copse_status copse_solve_in_part(const struct copse_topology *topology,

@@ -336,8 +336,9 @@ static copse_status set_trees(struct routed *r, struct copse_solve_seconds *seco
                               &found, r->err));
     if (found) parts[i] = rounded;
   }
-  return copse_solve_trees_in_parts(r->topology, r->options, &r->instance, parts, NULL, n,
-                                    r->joint.rate, r->schedule, seconds, r->err);
+  const struct copse_tree_parts all = {parts, n, r->joint.rate, NULL};
+  return copse_solve_trees_in_parts(r->topology, r->options, &r->instance, &all, r->schedule,
+                                    seconds, r->err);
 }
 
 copse_status copse_solve_on_routes(const struct copse_topology *topology,

@@ -695,9 +695,10 @@ copse_status copse_solve_with_switches(const struct copse_topology *topology,
   COPSE_DO(choose_ways(&j, &time, &found));
   *faster = found && copse_q_cmp(time, at_most) < 0;
   if (*faster && options->bound_only) schedule->time_per_GB = time;
+  const struct copse_tree_parts parts = {j.joint.parts, j.n_ways, j.joint.rate, j.ways};
   if (*faster && !options->bound_only)
-    COPSE_DO(copse_solve_trees_in_parts(topology, options, instance, j.joint.parts, j.ways,
-                                        j.n_ways, j.joint.rate, schedule, seconds, err));
+    COPSE_DO(
+        copse_solve_trees_in_parts(topology, options, instance, &parts, schedule, seconds, err));
   return COPSE_OK;
 }
 

@@ -271,18 +271,18 @@ copse_status copse_round_part(const struct copse_instance *instance,
 
 copse_status copse_solve_trees_in_parts(
     const struct copse_topology *topology, const struct copse_solve_options *options,
-    const struct copse_instance *instance, const struct copse_joint_part *parts,
-    const struct copse_joint_group *groups, int n, struct copse_q rate, struct copse_schedule *s,
-    struct copse_solve_seconds *seconds, struct copse_err *err) {
+    const struct copse_instance *instance, const struct copse_tree_parts *parts,
+    struct copse_schedule *s, struct copse_solve_seconds *seconds, struct copse_err *err) {
   struct packing p = {topology, options, instance, s, seconds, err};
   s->n_trees = 0;
   s->n_rotations = 0; /* roots of one orbit may have unequal shares */
   for (int reduce = 1; reduce >= 0; reduce--)
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < parts->n; i++) {
+      const struct copse_joint_part *part = &parts->of[i];
       struct copse_q share = COPSE_Q_ONE;
-      if (parts[i].whole == 0 || !(reduce ? parts[i].reduce : parts[i].broadcast)) continue;
-      if (n > 1) COPSE_DO(copse_q_div(parts[i].rate, rate, &share, err));
-      COPSE_DO(pack_phase(&p, &parts[i], groups ? &groups[i] : NULL, reduce, share));
+      if (part->whole == 0 || !(reduce ? part->reduce : part->broadcast)) continue;
+      if (parts->n > 1) COPSE_DO(copse_q_div(part->rate, parts->rate, &share, err));
+      COPSE_DO(pack_phase(&p, part, parts->groups ? &parts->groups[i] : NULL, reduce, share));
     }
   s->k = copse_schedule_unit_k(s);
   return copse_tree_time(topology, s->trees, (size_t)s->n_trees, &s->time_per_GB, err);

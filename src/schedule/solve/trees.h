@@ -26,17 +26,23 @@ copse_status copse_round_part(const struct copse_instance *instance,
                               struct copse_arena *arena, struct copse_joint_part *to, bool *found,
                               struct copse_err *err) COPSE_CHECKED;
 
-/*
- * Makes trees within parts [n] of the links of an instance, all ranks roots, in the place of any
- * others of the schedule, with their time and k. Each part has parts[i].rate / rate of the data
- * (one part alone all of it); groups NULL, or [n]: what its trees reach besides the ranks.
+/* Parts of an instance's links; each has of[i].rate / rate of the data, one part alone all of it.
  */
+struct copse_tree_parts {
+  const struct copse_joint_part *of; /* [n] */
+  int n;
+  struct copse_q rate;
+  const struct copse_joint_group
+      *groups; /* [n] what their trees reach besides the ranks, or NULL */
+};
+
+/* Makes trees within the parts, all ranks roots, in the place of any others of the schedule, with
+ * their time and k. */
 copse_status copse_solve_trees_in_parts(const struct copse_topology *topology,
                                         const struct copse_solve_options *options,
                                         const struct copse_instance *instance,
-                                        const struct copse_joint_part *parts,
-                                        const struct copse_joint_group *groups, int n,
-                                        struct copse_q rate, struct copse_schedule *schedule,
+                                        const struct copse_tree_parts *parts,
+                                        struct copse_schedule *schedule,
                                         struct copse_solve_seconds *seconds,
                                         struct copse_err *err) COPSE_CHECKED;
 

@@ -147,31 +147,31 @@ static copse_status take_path(struct gather *g, int source) {
   return keep_path(g, source, amount, n);
 }
 
-copse_status copse_gather_paths(const struct copse_network *network, const int64_t *capacities,
-                                const int *sources, int n_sources, int64_t amount, int sink,
+copse_status copse_gather_paths(const struct copse_gather_question *question,
                                 struct copse_arena *arena, struct copse_gather_path **out,
                                 size_t *n, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  struct gather g = {.network = network,
-                     .capacities = capacities,
-                     .sources = sources,
-                     .n_sources = n_sources,
-                     .sink = sink,
+  struct gather g = {.network = question->network,
+                     .capacities = question->capacities,
+                     .sources = question->sources,
+                     .n_sources = question->n_sources,
+                     .sink = question->sink,
                      .arena = arena,
                      .paths = out,
                      .n_paths = n,
                      .err = err};
-  size_t nodes = (size_t)network->n_nodes;
+  const int n_sources = question->n_sources;
+  size_t nodes = (size_t)question->network->n_nodes;
   *out = NULL;
   *n = 0;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)network->n_links, g.flow, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)question->network->n_links, g.flow, err));
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n_sources, g.due, err));
   COPSE_DO(COPSE_ARRAYS(&scratch, nodes, int, err, &g.by, &g.queue.items));
   COPSE_DO(COPSE_ARRAY(&scratch, nodes, g.seen, err));
-  for (int i = 0; i < n_sources; i++) g.due[i] = amount;
+  for (int i = 0; i < n_sources; i++) g.due[i] = question->amount;
   COPSE_DO(find_flow(&g));
   for (int i = 0; i < n_sources; i++)
-    for (g.due[i] = amount; g.due[i] > 0;) COPSE_DO(take_path(&g, i));
+    for (g.due[i] = question->amount; g.due[i] > 0;) COPSE_DO(take_path(&g, i));
   return COPSE_OK;
 }
 

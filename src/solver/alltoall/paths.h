@@ -12,14 +12,21 @@ struct copse_gather_path {
   int n_nodes;
 };
 
+/* `amount` is to go from every source to the sink. */
+struct copse_gather_question {
+  const struct copse_network *network;
+  const int64_t *capacities; /* [n_links] */
+  const int *sources;        /* [n_sources] nodes */
+  int n_sources, sink;
+  int64_t amount;
+};
+
 /*
- * Finds paths for `amount` from every source to the sink, where capacities [n_links] carry it: a
- * maximum flow by shortest augmenting paths (Edmonds and Karp, 1972), taken apart. Paths come by
- * source, in the arena; the caller frees *out [*n] in every case. COPSE_INTERNAL where the
- * capacities don't carry it.
+ * Finds paths, where the capacities carry it: a maximum flow by shortest augmenting paths (Edmonds
+ * and Karp, 1972), taken apart. Paths come by source, in the arena; the caller frees *out [*n] in
+ * every case. COPSE_INTERNAL where the capacities don't carry it.
  */
-copse_status copse_gather_paths(const struct copse_network *network, const int64_t *capacities,
-                                const int *sources, int n_sources, int64_t amount, int sink,
+copse_status copse_gather_paths(const struct copse_gather_question *question,
                                 struct copse_arena *arena, struct copse_gather_path **out,
                                 size_t *n, struct copse_err *err) COPSE_CHECKED;
 

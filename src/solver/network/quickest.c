@@ -193,15 +193,15 @@ static copse_status saturate(struct copse_quickest *q, int64_t *flow, struct cop
 
 /* ---- the least time ------------------------------------------------------------------- */
 
-static copse_status begin(struct copse_quickest *q, const struct copse_quickest_end *sources,
-                          int n_sources, const struct copse_quickest_end *sinks, int n_sinks,
+static copse_status begin(struct copse_quickest *q, const struct copse_quickest_question *question,
                           struct copse_err *err) {
+  const struct copse_quickest_end *sources = question->sources, *sinks = question->sinks;
   size_t n = (size_t)q->n_nodes;
   memset(q->potential, 0, n * sizeof *q->potential);
   memset(q->release, 0xff, n * sizeof *q->release);
   memset(q->due, 0xff, n * sizeof *q->due);
-  for (int i = 0; i < n_sources; i++) q->release[sources[i].node] = sources[i].delay;
-  for (int i = 0; i < n_sinks; i++) {
+  for (int i = 0; i < question->n_sources; i++) q->release[sources[i].node] = sources[i].delay;
+  for (int i = 0; i < question->n_sinks; i++) {
     if (q->release[sinks[i].node] >= 0)
       return copse_fail(err, COPSE_INTERNAL, "a source that is a sink");
     q->due[sinks[i].node] = sinks[i].delay;
@@ -280,16 +280,16 @@ static copse_status find_times(struct copse_quickest *q, struct copse_q time, st
   return COPSE_OK;
 }
 
-copse_status copse_quickest_run(struct copse_quickest *q, const struct copse_quickest_end *sources,
-                                int n_sources, const struct copse_quickest_end *sinks, int n_sinks,
-                                struct copse_q amount, const struct copse_q *give_up,
+copse_status copse_quickest_run(struct copse_quickest *q,
+                                const struct copse_quickest_question *question,
                                 struct copse_q *time, struct copse_q *times,
                                 struct copse_err *err) {
+  const struct copse_q *give_up = question->give_up;
   struct span span = {1, 0};
   int64_t flow = 0;
   wide cost = 0;
   *time = COPSE_Q_ZERO;
-  COPSE_DO(begin(q, sources, n_sources, sinks, n_sinks, err));
+  COPSE_DO(begin(q, question, err));
   while (find_distances(q) && (flow == 0 || !at_most(&span, q->length))) {
     int64_t before = flow;
     wide more;
@@ -297,7 +297,7 @@ copse_status copse_quickest_run(struct copse_quickest *q, const struct copse_qui
     if (__builtin_mul_overflow((wide)(flow - before), (wide)q->length, &more) ||
         __builtin_add_overflow(cost, more, &cost))
       return copse_fail(err, COPSE_OVERFLOW, "the cost of a flow needs more than 127 bits");
-    COPSE_DO(get_span(amount, flow, cost, &span, err));
+    COPSE_DO(get_span(question->amount, flow, cost, &span, err));
     if (give_up && get_time(&span, time, NULL) == COPSE_OK && copse_q_cmp(*time, *give_up) <= 0) {
       *time = COPSE_Q_ZERO;
       return COPSE_OK;

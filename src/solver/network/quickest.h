@@ -18,6 +18,14 @@ struct copse_quickest_end {
   int64_t delay; /* >= 0 */
 };
 
+/* What is asked of a flow; see copse_quickest_run. */
+struct copse_quickest_question {
+  const struct copse_quickest_end *sources, *sinks; /* [n_sources], [n_sinks] */
+  int n_sources, n_sinks;
+  struct copse_q amount;         /* > 0 */
+  const struct copse_q *give_up; /* may be NULL */
+};
+
 /* Sums of delays may be up to this. */
 #define COPSE_DELAY_MAX ((int64_t)1 << 56)
 
@@ -29,7 +37,7 @@ copse_status copse_quickest_new(int n_nodes, const struct copse_quickest_link *l
 void copse_quickest_free(struct copse_quickest *quickest);
 
 /*
- * Finds the least time in which `amount` (of capacity times delay, > 0) can come from the sources
+ * Finds the least time in which `amount` (of capacity times delay) can come from the sources
  * to the sinks, whichever gives and takes how much. No node may be both.
  *
  * L. Ford, D. Fulkerson, "Constructing maximal dynamic flows from static flows", Operations
@@ -42,14 +50,11 @@ void copse_quickest_free(struct copse_quickest *quickest);
  * source's at most its delay, a sink's at least *time - delay, and the sum of capacity * max(0,
  * times[dst] - times[src] - delay) over all links is the amount.
  *
- * give_up (may be NULL): stop as soon as the time is known to be at most that; *time is then
+ * give_up: stop as soon as the time is known to be at most that; *time is then
  * COPSE_Q_ZERO. COPSE_INFEASIBLE without a message where no sink can be reached; COPSE_OVERFLOW.
  * Complexity: (breakpoints + 1) * (a run of Dijkstra and a maximum flow over links that fit).
  */
 copse_status copse_quickest_run(struct copse_quickest *quickest,
-                                const struct copse_quickest_end *sources, int n_sources,
-                                const struct copse_quickest_end *sinks, int n_sinks,
-                                struct copse_q amount, const struct copse_q *give_up,
+                                const struct copse_quickest_question *question,
                                 struct copse_q *time, struct copse_q *times,
                                 struct copse_err *err) COPSE_CHECKED;
-

@@ -204,7 +204,7 @@ static double expected_time(const struct trial *trial) {
                                    .root = from->root >= 0 ? from->nodes[from->root] : -1,
                                    .closed = trial->exclude ? closed[g] : NULL};
   }
-  double rate = copse_test_lp_groups_rate(&instance.network, groups, trial->n, false);
+  double rate = copse_test_lp_groups_rate(&instance.network, groups, trial->n, 1, false);
   double time = (double)instance.scale / rate;
   for (int g = 0; g < trial->n; g++) free(closed[g]);
   copse_instance_free(&instance);

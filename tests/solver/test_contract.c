@@ -249,7 +249,7 @@ START_TEST(joint_optima_are_those_of_the_lp_over_the_whole) {
     }
     ASSERT_OK(copse_joint_find(&f.network, groups, 2, &options, &joint, &err), &err);
     ck_assert_int_eq(joint.outcome, COPSE_JOINT_PROVED);
-    double expected = copse_test_lp_groups_rate(&f.network, groups, 2, false);
+    double expected = copse_test_lp_groups_rate(&f.network, groups, 2, 1, false);
     double rate = copse_q_to_double(joint.rate);
     ck_assert_msg(fabs(rate - expected) <= 1e-7 * fmax(1, expected), "seed %d: %.12g, the LP %.12g",
                   (int)seed, rate, expected);

@@ -13,7 +13,7 @@ struct program {
   const struct copse_network *network;
   glp_prob *lp;
   int *rows, *columns, n, capacity;
-  double *values;
+  double *values, most; /* of a link that one phase may have */
 };
 
 static void put(struct program *p, int row, int column, double value) {
@@ -98,7 +98,8 @@ static void add_phase(struct program *p, const struct copse_joint_group *g, int 
   const struct copse_network *n = p->network;
   int reserved = glp_add_cols(p->lp, n->n_links), balance = glp_add_rows(p->lp, n->n_nodes);
   for (int e = 0; e < n->n_links; e++) {
-    glp_set_col_bnds(p->lp, reserved + e, is_open(g, &n->links[e]) ? GLP_LO : GLP_FX, 0, 0);
+    glp_set_col_bnds(p->lp, reserved + e, is_open(g, &n->links[e]) ? GLP_DB : GLP_FX, 0,
+                     p->most * (double)n->links[e].capacity);
     put(p, first_limit + e, reserved + e, 1);
     put(p, balance + n->links[e].src, reserved + e, -1);
     put(p, balance + n->links[e].dst, reserved + e, 1);
@@ -112,9 +113,9 @@ static void add_phase(struct program *p, const struct copse_joint_group *g, int 
 }
 
 double copse_test_lp_groups_rate(const struct copse_network *network,
-                                 const struct copse_joint_group *groups, int n_groups,
+                                 const struct copse_joint_group *groups, int n_groups, double most,
                                  bool all_cuts) {
-  struct program p = {.network = network, .lp = glp_create_prob()};
+  struct program p = {.network = network, .lp = glp_create_prob(), .most = most};
   glp_smcp options;
   glp_term_out(GLP_OFF);
   glp_set_obj_dir(p.lp, GLP_MAX);

@@ -8,12 +8,13 @@
 #include "solver/joint/joint.h"
 
 /*
- * The largest common rate of the groups, to about 1e-8 relative. `all_cuts`: a row for every node
+ * The largest common rate of the groups, to about 1e-8 relative, where a phase has at most the part
+ * `most` of each link, 0 < most <= 1. `all_cuts`: a row for every node
  * set and phase (at most 10 nodes); else a flow variable per link, phase and member that must be
  * served, without any cut.
  */
 double copse_test_lp_groups_rate(const struct copse_network *network,
-                                 const struct copse_joint_group *groups, int n_groups,
+                                 const struct copse_joint_group *groups, int n_groups, double most,
                                  bool all_cuts);
 
 /*

@@ -8,6 +8,7 @@
  */
 #include "runtime/comm/gather.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/types.h"
+#include "runtime/backend/nccl_source.h"
 #include "runtime/plan/layout.h"
 
 /* ---- one rank's call: the checks of its arguments, its text, whether several are the same ---- */
@@ -422,4 +424,15 @@ copse_status copse_agree(const struct copse_comm_shape *shape, copse_status mine
     return copse_fail(err, status, "the bootstrap's all_gather failed");
   }
   return mine != COPSE_OK ? mine : judge(votes, shape->n_ranks, err);
+}
+
+/* ---- a bootstrap's NCCL ------------------------------------------------------------------- */
+
+static _Atomic(copse_nccl_source_type) source_of; /* that the drop-in has set, for all threads */
+
+void copse_nccl_source_set(copse_nccl_source_type source) { atomic_store(&source_of, source); }
+
+copse_nccl_find_type copse_nccl_source_of(const copse_bootstrap *bootstrap) {
+  copse_nccl_source_type source = atomic_load(&source_of);
+  return source ? source(bootstrap) : NULL;
 }

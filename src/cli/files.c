@@ -1,0 +1,233 @@
+/*
+ * Folders of plans: which files are in one, and a set of files that is made as a whole. A set is
+ * written into a folder beside the one that is asked for, or inside it where that is there already,
+ * and put in place by renaming at the end. What is unfinished is removed, also by a signal that
+ * ends the program, so that no job loads half a set.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+
+/* ---- folders of files ---------------------------------------------------------------------- */
+
+copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) {
+  struct stat about;
+  if (mkdir(folder, 0777) == 0) return COPSE_OK;
+  int why = errno;
+  if (why == EEXIST && stat(folder, &about) == 0 && S_ISDIR(about.st_mode)) return COPSE_OK;
+  return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be made a folder: %s", strerror(why));
+}
+
+static int is_plan(const struct dirent *entry) {
+  return copse_file_ends_with(entry->d_name, ".plan");
+}
+
+static bool is_listed(const char *const *names, int n, const char *name) {
+  for (int i = 0; i < n; i++)
+    if (strcmp(names[i], name) == 0) return true;
+  return false;
+}
+
+/* Checks that what the folder's index.json names is there. Another's index is none of plans. */
+static copse_status check_index(const char *folder, const char *const *names, int n,
+                                struct copse_arena *arena, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) char *data = NULL;
+  COPSE_AT_END(copse_json_free_at) struct copse_json json = {0};
+  size_t size;
+  const char *path = copse_arena_printf(arena, "%s/index.json", folder);
+  if (!path) return copse_fail_nomem(err);
+  if (access(path, F_OK) != 0) return COPSE_OK;
+  COPSE_DO(copse_file_read(path, &data, &size, err));
+  if (copse_cli_kind_of(data, size) != COPSE_KIND_PLANS) return COPSE_OK;
+  COPSE_DO(copse_json_parse(path, data, size, &json, err));
+  COPSE_JSON_EACH(range, copse_json_get(json.root, "ranges")) {
+    const char *plan = copse_json_text_or(range, "plan", NULL);
+    if (plan && !is_listed(names, n, plan))
+      return copse_fail_at(err, COPSE_BAD_INPUT, path, copse_json_line(range, NULL),
+                           "names %.80s, which is not in the folder: copy it there, or make the "
+                           "plans again", plan);
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
+                                  const char *const **names, int *n, struct copse_err *err) {
+  struct dirent **found = NULL;
+  const char **list = NULL;
+  *n = scandir(folder, &found, is_plan, alphasort);
+  if (*n < 0) return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be opened");
+  copse_status status = COPSE_ARRAY(arena, (size_t)*n + 1, list, err);
+  for (int i = 0; i < *n; i++) {
+    if (status == COPSE_OK && !(list[i] = copse_arena_strdup(arena, found[i]->d_name)))
+      status = copse_fail_nomem(err);
+    free(found[i]);
+  }
+  free(found);
+  if (status == COPSE_OK && *n == 0)
+    status = copse_fail_at(err, COPSE_BAD_INPUT, folder, 0,
+                           "has no plans (*.plan); 'copse plans TOPO -o FOLDER' makes them");
+  *names = list;
+  return status == COPSE_OK ? check_index(folder, list, *n, arena, err) : status;
+}
+
+copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
+                                struct copse_err *err) {
+  struct copse_text path = {0};
+  copse_text_add(&path, "%s/%s", folder, name);
+  copse_status status = copse_text_status(&path, err);
+  if (status == COPSE_OK) status = copse_file_write(path.data, data, size, err);
+  copse_text_free(&path);
+  return status;
+}
+
+/* ---- sets of files ------------------------------------------------------------------------- */
+
+static copse_status refuse_old(const char *folder, const char *suffix, struct copse_err *err) {
+  DIR *dir = opendir(folder);
+  bool found = false;
+  if (!dir) return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be opened");
+  for (const struct dirent *it; !found && (it = readdir(dir)) != NULL;)
+    found = copse_file_ends_with(it->d_name, suffix);
+  closedir(dir);
+  return found ? copse_fail_at(err, COPSE_INVALID, folder, 0,
+                               "holds plans already, which a job would load as well: name another "
+                               "folder or remove them")
+               : COPSE_OK;
+}
+
+/* Removes what is not in place. Allocates nothing, and is safe in a signal's handler. */
+static void remove_made(const struct copse_cli_set *set) {
+  char path[PATH_MAX];
+  size_t n = set->making ? strlen(set->making) : 0;
+  if (n == 0 || n + 1 >= sizeof path) return;
+  memcpy(path, set->making, n);
+  path[n++] = '/';
+  for (const char *name = set->written.data; name && *name; name = strchr(name, '\n') + 1) {
+    size_t length = strcspn(name, "\n");
+    if (n + length >= sizeof path) continue;
+    memcpy(path + n, name, length);
+    path[n + length] = '\0';
+    unlink(path);
+  }
+  rmdir(set->making);
+}
+
+/* The set that signals remove before they end the program. They wait while it is changed. */
+static const struct copse_cli_set *unfinished;
+
+static void remove_and_end(int signal) { /* whose default is restored */
+  if (unfinished) remove_made(unfinished);
+  raise(signal);
+}
+
+/* Catches the signals that end the program; one that is ignored (nohup) stays so. */
+static void catch_endings(const struct copse_cli_set *set) {
+  struct sigaction is, catching = {.sa_handler = remove_and_end, .sa_flags = (int)SA_RESETHAND};
+  unfinished = set;
+  for (const int *it = copse_file_endings; *it; it++)
+    if (sigaction(*it, NULL, &is) == 0 && is.sa_handler == SIG_DFL) sigaction(*it, &catching, NULL);
+}
+
+static copse_status begin_set(const char *output, const char *suffix, struct copse_cli_set *set,
+                              struct copse_err *err) {
+  size_t n = strlen(output);
+  mode_t mask = umask(0);
+  umask(mask);
+  while (n > 1 && output[n - 1] == '/') n--;
+  set->output = output;
+  set->exists = access(output, F_OK) == 0;
+  if (set->exists) COPSE_DO(copse_cli_make_folder(output, err)); /* refuses what is none */
+  if (set->exists) COPSE_DO(refuse_old(output, suffix, err));
+  set->making = copse_arena_printf(&set->arena, "%.*s%s.making-XXXXXX", (int)n, output,
+                                   set->exists ? "/" : "");
+  if (!set->making) return copse_fail_nomem(err);
+  char *made = mkdtemp(set->making);
+  if (made && chmod(made, 0777 & ~mask) == 0) return COPSE_OK;
+  if (!made) set->making = NULL;
+  return copse_fail_at(err, COPSE_IO, output, 0, "cannot be made a folder: %s", strerror(errno));
+}
+
+copse_status copse_cli_set_begin(const char *output, const char *suffix, struct copse_cli_set *set,
+                                 struct copse_err *err) {
+  sigset_t before = copse_file_hold_endings();
+  copse_status status = begin_set(output, suffix, set, err);
+  if (status == COPSE_OK) catch_endings(set);
+  copse_file_release_endings(&before);
+  return status;
+}
+
+copse_status copse_cli_set_add(struct copse_cli_set *set, const char *name, const void *data,
+                               size_t size, struct copse_err *err) {
+  sigset_t before = copse_file_hold_endings();
+  copse_status status = copse_cli_write_in(set->making, name, data, size, err);
+  if (status == COPSE_OK) copse_text_add(&set->written, "%s\n", name);
+  copse_file_release_endings(&before);
+  return status == COPSE_OK ? copse_text_status(&set->written, err) : status;
+}
+
+/* Returns the path of a file in a folder, where names end in '\n'; NULL when memory ran out. */
+static const char *path_in(struct copse_cli_set *set, const char *folder, const char *name) {
+  return copse_arena_printf(&set->arena, "%s/%.*s", folder, (int)strcspn(name, "\n"), name);
+}
+
+static copse_status cannot_place(const struct copse_cli_set *set, struct copse_err *err) {
+  return copse_fail_at(err, COPSE_IO, set->output, 0, "cannot be put in place: %s",
+                       strerror(errno));
+}
+
+/* Moves all files up; if one can't be, those that were are removed. */
+static copse_status move_up(struct copse_cli_set *set, struct copse_err *err) {
+  const char *name = set->written.data;
+  copse_status status = COPSE_OK;
+  while (status == COPSE_OK && *name) {
+    const char *from = path_in(set, set->making, name), *to = path_in(set, set->output, name);
+    if (!from || !to)
+      status = copse_fail_nomem(err);
+    else if (rename(from, to) != 0)
+      status = cannot_place(set, err);
+    else
+      name = strchr(name, '\n') + 1;
+  }
+  for (const char *it = set->written.data; status != COPSE_OK && it < name;
+       it = strchr(it, '\n') + 1) {
+    const char *to = path_in(set, set->output, it);
+    if (to) remove(to);
+  }
+  return status;
+}
+
+static copse_status place_set(struct copse_cli_set *set, struct copse_err *err) {
+  if (set->exists) COPSE_DO(move_up(set, err));
+  if ((set->exists ? rmdir(set->making) : rename(set->making, set->output)) != 0)
+    return cannot_place(set, err);
+  set->making = NULL;
+  return COPSE_OK;
+}
+
+copse_status copse_cli_set_place(struct copse_cli_set *set, struct copse_err *err) {
+  sigset_t before = copse_file_hold_endings();
+  copse_status status = place_set(set, err);
+  copse_file_release_endings(&before);
+  return status;
+}
+
+void copse_cli_set_end(struct copse_cli_set *set) {
+  sigset_t before = copse_file_hold_endings();
+  remove_made(set);
+  unfinished = NULL;
+  copse_text_free(&set->written);
+  copse_arena_free(&set->arena);
+  copse_file_release_endings(&before);
+}

@@ -41,6 +41,7 @@ endif
 endif
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(LIB_PACKAGES) 2>/dev/null)
 LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(LIB_PACKAGES) 2>/dev/null) -lglpk -lm
+CHECK_CFLAGS := $(shell $(PKG_CONFIG) --cflags check 2>/dev/null) # once: hundreds of tests take it
 
 # CUDA, where nvcc is there: on the PATH, or NVCC=... ; NVCC= builds without. CUDA_ARCHS: what
 # the GPU code is compiled for; the last one's PTX serves what is newer.
@@ -82,8 +83,10 @@ LDFLAGS_ALL  = -pthread $(VARIANT_LD) $(LDFLAGS)
 ifeq ($(VARIANT),release)
   OUT := build
   VARIANT_FLAGS := -O2
-  # The command, pictures and readers of files take no time at run time, and three fifths of it to compile.
-  QUIET := $(wildcard $(addprefix src/,cli/*.c cli/*/*.c view/*.c topology/input/*.c))
+  # The command, pictures, readers and writers of files and formats take no time at run time, and three fifths of it to
+  # compile.
+  QUIET := $(wildcard $(addprefix src/,cli/*.c cli/*/*.c view/*.c topology/input/*.c nccl/*.c nccl/*/*.c \
+    codegen/msccl/*.c codegen/mscclpp/*.c))
 else ifeq ($(VARIANT),asan)
   OUT := build/asan
   # -Og: two thirds of -O1's compile time, which is more than the tests lose by it.
@@ -306,8 +309,7 @@ $(COMPLETIONS): $(OUT)/copse.%: $(OUT)/copse
 	$(Q)$(OUT)/copse help --completion $* >$@
 
 # ---- tests --------------------------------------------------------------------------
-CHECK_CFLAGS = $(shell $(PKG_CONFIG) --cflags check)
-CHECK_LIBS   = $(shell $(PKG_CONFIG) --libs check)
+CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null)
 COMMA := ,
 # There are hundreds of test programs: the quickest linker that is there.
 LD_TESTS := $(addprefix -fuse-ld=,$(firstword $(foreach l,lld gold,$(if $(shell command -v ld.$(l)),$(l)))))

@@ -674,7 +674,7 @@ int main(void) {
   tcase_add_loop_test(tc, slow_links_among_fast_ones_have_an_optimum_of_whole_links, 0, 3);
   tcase_add_loop_test(tc, a_broadcast_turned_round_is_the_reduction, 0, COPSE_TEST_SWEEPS ? 5 : 2);
   tcase_add_loop_test(tc, many_groups_of_few_members_have_the_optimum_of_the_lp, 0,
-                      COPSE_TEST_SWEEPS ? 40 : 8);
+                      COPSE_TEST_SWEEPS ? 40 : 4);
   tcase_add_test(tc, groups_apart_do_not_slow_each_other);
   tcase_add_test(tc, alike_groups_get_half_each);
   tcase_add_test(tc, tensor_groups_in_boxes_and_data_groups_across);

@@ -93,15 +93,17 @@ START_TEST(every_float_type_is_scaled_and_summed_bit_for_bit) {
 }
 END_TEST
 
-/* A layer of one rank in a graph: captured once, replayed on what lies in its buffers then. */
-START_TEST(a_captured_layer_is_replayed_with_new_routings) {
-  struct copse_err err = COPSE_ERR_INIT;
+/* A layer of one rank, and the memory of its buffers. */
+struct lone_layer {
   struct copse_moe_job job;
-  void *memory, *ids, *tokens, *rows, *weights, *combined;
-  uint64_t state = 14;
+  void *memory, *ids, *weights, *tokens, *combined, *rows;
   cudaStream_t stream;
   cudaGraph_t graph;
   cudaGraphExec_t exec;
+};
+static const size_t lone_choices = 120 * 4, lone_row_bytes = 24, lone_rows = 100;
+
+static struct moe_options lone_options(void) {
   struct moe_options options = {};
   options.n_ranks = 1;
   options.config.n_experts = 5;
@@ -111,51 +113,73 @@ START_TEST(a_captured_layer_is_replayed_with_new_routings) {
   options.config.row = {12, COPSE_HALF};
   options.routing = MOE_DROPPED;
   options.weights = options.echo = true;
-  const size_t choices = 120 * 4, row_bytes = 24, n_rows = 100;
-  start();
-  ASSERT_OK(copse_moe_shape(&options.config, 1, 0, &job, &err), &err);
-  ck_assert_uint_eq(copse_moe_rows_at_most(&job), n_rows);
-  ASSERT_OK(copse_moe_furnish(&job, &options.config, &copse_moe_cuda, 0, &memory, &err), &err);
-  void **const buffers[] = {&ids, &weights, &tokens, &combined, &rows};
-  const size_t sizes[] = {choices, choices, 40 * row_bytes, 40 * row_bytes, n_rows * row_bytes};
+  return options;
+}
+
+static void make_lone(struct lone_layer *l, const struct moe_options *options) {
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_moe_shape(&options->config, 1, 0, &l->job, &err), &err);
+  ck_assert_uint_eq(copse_moe_rows_at_most(&l->job), lone_rows);
+  ASSERT_OK(copse_moe_furnish(&l->job, &options->config, &copse_moe_cuda, 0, &l->memory, &err), &err);
+  void **const buffers[] = {&l->ids, &l->weights, &l->tokens, &l->combined, &l->rows};
+  const size_t sizes[] = {lone_choices, lone_choices, 40 * lone_row_bytes, 40 * lone_row_bytes,
+                          lone_rows * lone_row_bytes};
   for (int i = 0; i < 5; i++) ASSERT_OK(copse_moe_cuda.take(0, sizes[i], buffers[i], &err), &err);
-  job.n_tokens = 40;
-  job.expert_ids = static_cast<int32_t *>(ids);
-  job.tokens_in = static_cast<unsigned char *>(tokens);
-  job.tokens_out = static_cast<unsigned char *>(combined);
-  job.rows = static_cast<unsigned char *>(rows);
-  copse_moe_set_row(&job, &options.config.row, tokens, rows);
-  ck_assert_int_eq(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  ck_assert_int_eq(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  l->job.n_tokens = 40;
+  l->job.expert_ids = static_cast<int32_t *>(l->ids);
+  l->job.tokens_in = static_cast<unsigned char *>(l->tokens);
+  l->job.tokens_out = static_cast<unsigned char *>(l->combined);
+  l->job.rows = static_cast<unsigned char *>(l->rows);
+  copse_moe_set_row(&l->job, &options->config.row, l->tokens, l->rows);
+}
+
+static void capture_lone(struct lone_layer *l) {
+  struct copse_err err = COPSE_ERR_INIT;
+  ck_assert_int_eq(cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), cudaSuccess);
+  ck_assert_int_eq(cudaStreamBeginCapture(l->stream, cudaStreamCaptureModeGlobal), cudaSuccess);
   for (int step = COPSE_MOE_LOCATE; step <= COPSE_MOE_REDUCE; step++) {
-    job.weights = step == COPSE_MOE_REDUCE ? weights : NULL;
-    ASSERT_OK(copse_moe_cuda.run(0, (enum copse_moe_step)step, &job, stream, &err), &err);
+    l->job.weights = step == COPSE_MOE_REDUCE ? l->weights : NULL;
+    ASSERT_OK(copse_moe_cuda.run(0, (enum copse_moe_step)step, &l->job, l->stream, &err), &err);
   }
-  ck_assert_int_eq(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-  ck_assert_int_eq(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  ck_assert_int_eq(cudaStreamEndCapture(l->stream, &l->graph), cudaSuccess);
+  ck_assert_int_eq(cudaGraphInstantiate(&l->exec, l->graph, 0), cudaSuccess);
+}
+
+/* Replays the graph with a routing; the rows that come are what the experts answer. */
+static void replay_lone(struct lone_layer *l, struct moe_case *c) {
+  struct moe_rank *r = &c->ranks[0];
+  unsigned char got[lone_rows * lone_row_bytes], sums[40 * lone_row_bytes];
+  copy(l->ids, r->expert_ids, lone_choices);
+  copy(l->weights, r->weights, lone_choices);
+  copy(l->tokens, r->tokens, sizeof sums);
+  ck_assert_int_eq(cudaMemset(l->rows, MOE_POISON, sizeof got), cudaSuccess);
+  ck_assert_int_eq(cudaDeviceSynchronize(), cudaSuccess);
+  ck_assert_int_eq(cudaGraphLaunch(l->exec, l->stream), cudaSuccess);
+  ck_assert_int_eq(cudaStreamSynchronize(l->stream), cudaSuccess);
+  copy(got, l->rows, sizeof got);
+  copy(sums, l->combined, sizeof sums);
+  moe_check_rows(c, 0, got, (int64_t)lone_rows);
+  moe_check_combined(c, 0, sums);
+}
+
+/* A layer of one rank in a graph: captured once, replayed on what lies in its buffers then. */
+START_TEST(a_captured_layer_is_replayed_with_new_routings) {
+  struct lone_layer l;
+  uint64_t state = 14;
+  const struct moe_options options = lone_options();
+  start();
+  make_lone(&l, &options);
+  capture_lone(&l);
   for (int round = 0; round < 3; round++) {
     struct moe_case *c = moe_case_new(&options, &state);
-    struct moe_rank *r = &c->ranks[0];
-    /* the rows that come are what the experts answer */
-    unsigned char got[n_rows * row_bytes], sums[40 * row_bytes];
-    copy(ids, r->expert_ids, choices);
-    copy(weights, r->weights, choices);
-    copy(tokens, r->tokens, sizeof sums);
-    ck_assert_int_eq(cudaMemset(rows, MOE_POISON, sizeof got), cudaSuccess);
-    ck_assert_int_eq(cudaDeviceSynchronize(), cudaSuccess);
-    ck_assert_int_eq(cudaGraphLaunch(exec, stream), cudaSuccess);
-    ck_assert_int_eq(cudaStreamSynchronize(stream), cudaSuccess);
-    copy(got, rows, sizeof got);
-    copy(sums, combined, sizeof sums);
-    moe_check_rows(c, 0, got, (int64_t)n_rows);
-    moe_check_combined(c, 0, sums);
+    replay_lone(&l, c);
     moe_case_free(c);
   }
-  ck_assert_int_eq(cudaGraphExecDestroy(exec), cudaSuccess);
-  ck_assert_int_eq(cudaGraphDestroy(graph), cudaSuccess);
-  ck_assert_int_eq(cudaStreamDestroy(stream), cudaSuccess);
-  for (int i = 0; i < 5; i++) copse_moe_cuda.give_back(0, *buffers[i]);
-  copse_moe_cuda.give_back(0, memory);
+  ck_assert_int_eq(cudaGraphExecDestroy(l.exec), cudaSuccess);
+  ck_assert_int_eq(cudaGraphDestroy(l.graph), cudaSuccess);
+  ck_assert_int_eq(cudaStreamDestroy(l.stream), cudaSuccess);
+  void *const taken[] = {l.ids, l.weights, l.tokens, l.combined, l.rows, l.memory};
+  for (void *memory : taken) copse_moe_cuda.give_back(0, memory);
   end();
 }
 END_TEST

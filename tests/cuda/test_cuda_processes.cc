@@ -596,6 +596,110 @@ static void configure_apart(int rank, int reach) {
   copse_emulated_configure(&config);
 }
 
+/* Runs a mode that opens its own backends; returns whether it is one. */
+static bool run_other(struct process *p, const char *mode, bool is_mirrored) {
+  const bool is_switch = strncmp(mode, "switch", 6) == 0;
+  if (strcmp(mode, "large") == 0)
+    run_too_large(p);
+  else if (strcmp(mode, "grouped") == 0)
+    run_grouped(p);
+  else if (strcmp(mode, "switch failing") == 0)
+    run_switch_failing(p);
+  else if (strcmp(mode, "switch shared") == 0)
+    run_switch_shared(p);
+  else if (is_switch)
+    run_switch(p, strcmp(mode, "switch late") == 0);
+  else if (strcmp(mode, "any") == 0)
+    run_any_failure(p, is_mirrored);
+  else
+    return false;
+  if (is_switch) DEVICE_ASSERT(copse_emulated_misuses() == 0 && copse_emulated_leaks() == 0, "misuse, or a leak");
+  return true;
+}
+
+/* Registers a buffer where the mode says so; what fails at one rank fails at all. */
+static void *register_buffer(struct process *p, const char *mode, unsigned char *buffer, uint64_t room) {
+  struct copse_err err = COPSE_ERR_INIT;
+  void *handle = NULL;
+  if (strcmp(mode, "registered") == 0)
+    COPSE_SUCCEEDS(copse_cuda_backend.add_buffer(p->backend, 0, buffer, room, &handle, &err), &err);
+  if (strcmp(mode, "unregistered") == 0) {
+    if (p->meeting.rank == 1) copse_emulated_fail("cudaIpcOpenMemHandle", 1, cudaErrorUnknown);
+    copse_status status = copse_cuda_backend.add_buffer(p->backend, 0, buffer, room, &handle, &err);
+    DEVICE_ASSERT(status == COPSE_DEVICE && !handle, "%s", copse_status_string(status));
+  }
+  return handle;
+}
+
+static void run_dies(struct process *p, unsigned char *buffer, uint64_t room) {
+  struct copse_err err = COPSE_ERR_INIT;
+  if (p->meeting.rank == 1) _exit(0);
+  copse_cuda_backend.set_timeout(p->backend, process_limit(0.3));
+  const struct copse_data data = process_data(p, 500, 1);
+  COPSE_SUCCEEDS(process_launch(p, &data, buffer, buffer + room, &err), &err);
+  copse_status status = copse_cuda_backend.finish(p->backend, &err);
+  DEVICE_ASSERT(status == COPSE_TIMEOUT && process_waited(&err, 0.3, "rank"), "%s: %s",
+                copse_status_string(status), err.text);
+}
+
+/* Without peer access registering is without effect. */
+static void run_mirrored(struct process *p, unsigned char *buffer, uint64_t room) {
+  const struct copse_cuda *cuda = (const struct copse_cuda *)p->backend;
+  uint64_t on_host = 0, on_device = 0; /* what the plans take: a mirror of the device's, and the staging */
+  struct copse_err err = COPSE_ERR_INIT;
+  void *handle = NULL;
+  DEVICE_ASSERT(cuda->has_mirrors, "peer access after all");
+  for (const struct copse_cuda_area *a = cuda->areas; a; a = a->next)
+    (a->on_host ? on_host : on_device) += a->bytes;
+  DEVICE_ASSERT(on_host == on_device + (cuda->staging ? cuda->staging->bytes : 0),
+                "%llu bytes on the host, %llu on the device", (unsigned long long)on_host,
+                (unsigned long long)on_device);
+  COPSE_SUCCEEDS(copse_cuda_backend.add_buffer(p->backend, 0, buffer, room, &handle, &err), &err);
+  DEVICE_ASSERT(!handle, "registered");
+  const struct process_call graph = {1500, 3, false, 2};
+  process_check(p, &graph, buffer, room);
+}
+
+static void check_calls(struct process *p, copse_collective collective, unsigned char *buffer, uint64_t room) {
+  static const uint64_t counts[] = {1, 100, 1023, 3000};
+  for (uint64_t i = 0; i < 8; i++) {
+    const struct process_call check = {counts[i / 2], i, i % 2 == 1, 0};
+    process_check(p, &check, buffer, room);
+  }
+  const struct process_uneven uneven[] = {{700, 0, false}, {700, 0, true}};
+  for (const struct process_uneven &it : uneven)
+    if (collective == COPSE_ALLTOALL) process_check_uneven(p, &it, buffer, room);
+}
+
+/* Makes calls of one plan as the mode says. */
+static void run_calls(struct process *p, copse_collective collective, const char *mode) {
+  const copse_bootstrap bootstrap = {meeting_all_gather, &p->meeting};
+  is_apart = strcmp(mode, "apart") == 0 && p->meeting.rank == 1;
+  process_open(p, collective, PROCESS_TREES, &bootstrap);
+  const bool meets_again = !((const struct copse_cuda *)p->backend)->peer_barrier;
+  DEVICE_ASSERT(meets_again == (strcmp(mode, "apart") == 0), "leaves in another way");
+  const uint64_t room = 64 << 10;
+  unsigned char *memory;
+  struct copse_err err = COPSE_ERR_INIT;
+  CUDA_OK(cudaMalloc((void **)&memory, 2 * room + 512));
+  /* not at the start of the allocation, and at another place in every rank's memory */
+  unsigned char *buffer = memory + 260; /* a float, and no vector, starts there */
+  void *handle = register_buffer(p, mode, buffer, room);
+  check_calls(p, collective, buffer, room);
+  if (strcmp(mode, "dies") == 0) run_dies(p, buffer, room);
+  if (strcmp(mode, "mirrored") == 0) run_mirrored(p, buffer, room);
+  if (strcmp(mode, "parts") == 0) run_parts(p);
+  if (handle) COPSE_SUCCEEDS(copse_cuda_backend.remove_buffer(p->backend, 0, handle, &err), &err);
+  CUDA_OK(cudaFree(memory));
+  if (strcmp(mode, "late") == 0)
+    leave_late(p, true);
+  else
+    process_stop(p);
+  pb_free((struct copse_plan *)p->plan);
+  DEVICE_ASSERT(copse_emulated_misuses() == 0, "CUDA was misused");
+  DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
+}
+
 static void run_rank(struct meeting meeting, copse_collective collective, const char *mode) {
   struct process p;
   memset(&p, 0, sizeof p);
@@ -607,88 +711,7 @@ static void run_rank(struct meeting meeting, copse_collective collective, const 
   }
   copse_cuda_threads = 3;
   copse_cuda_staging_bytes = 1024;
-  if (strcmp(mode, "large") == 0) {
-    run_too_large(&p);
-    return;
-  }
-  if (strcmp(mode, "grouped") == 0) {
-    run_grouped(&p);
-    return;
-  }
-  if (strncmp(mode, "switch", 6) == 0) {
-    if (strcmp(mode, "switch failing") == 0)
-      run_switch_failing(&p);
-    else if (strcmp(mode, "switch shared") == 0)
-      run_switch_shared(&p);
-    else
-      run_switch(&p, strcmp(mode, "switch late") == 0);
-    DEVICE_ASSERT(copse_emulated_misuses() == 0 && copse_emulated_leaks() == 0, "misuse, or a leak");
-    return;
-  }
-  if (strcmp(mode, "any") == 0) {
-    run_any_failure(&p, is_mirrored);
-    return;
-  }
-  const copse_bootstrap bootstrap = {meeting_all_gather, &p.meeting};
-  is_apart = strcmp(mode, "apart") == 0 && meeting.rank == 1;
-  process_open(&p, collective, PROCESS_TREES, &bootstrap);
-  const bool meets_again = !((const struct copse_cuda *)p.backend)->peer_barrier;
-  DEVICE_ASSERT(meets_again == (strcmp(mode, "apart") == 0), "leaves in another way");
-  const uint64_t room = 64 << 10;
-  unsigned char *memory;
-  void *handle = NULL;
-  struct copse_err err = COPSE_ERR_INIT;
-  CUDA_OK(cudaMalloc((void **)&memory, 2 * room + 512));
-  /* not at the start of the allocation, and at another place in every rank's memory */
-  unsigned char *buffer = memory + 260; /* a float, and no vector, starts there */
-  if (strcmp(mode, "registered") == 0)
-    COPSE_SUCCEEDS(copse_cuda_backend.add_buffer(p.backend, 0, buffer, room, &handle, &err), &err);
-  if (strcmp(mode, "unregistered") == 0) { /* what fails at one rank fails at all */
-    if (meeting.rank == 1) copse_emulated_fail("cudaIpcOpenMemHandle", 1, cudaErrorUnknown);
-    copse_status status = copse_cuda_backend.add_buffer(p.backend, 0, buffer, room, &handle, &err);
-    DEVICE_ASSERT(status == COPSE_DEVICE && !handle, "%s", copse_status_string(status));
-  }
-  static const uint64_t counts[] = {1, 100, 1023, 3000};
-  for (uint64_t i = 0; i < 8; i++) {
-    const struct process_call check = {counts[i / 2], i, i % 2 == 1, 0};
-    process_check(&p, &check, buffer, room);
-  }
-  const struct process_uneven uneven[] = {{700, 0, false}, {700, 0, true}};
-  for (const struct process_uneven &it : uneven)
-    if (collective == COPSE_ALLTOALL) process_check_uneven(&p, &it, buffer, room);
-  if (strcmp(mode, "dies") == 0) {
-    if (meeting.rank == 1) _exit(0);
-    copse_cuda_backend.set_timeout(p.backend, process_limit(0.3));
-    const struct copse_data data = process_data(&p, 500, 1);
-    COPSE_SUCCEEDS(process_launch(&p, &data, buffer, buffer + room, &err), &err);
-    copse_status status = copse_cuda_backend.finish(p.backend, &err);
-    DEVICE_ASSERT(status == COPSE_TIMEOUT && process_waited(&err, 0.3, "rank"), "%s: %s",
-                  copse_status_string(status), err.text);
-  }
-  if (strcmp(mode, "mirrored") == 0) { /* registering is without effect */
-    const struct copse_cuda *cuda = (const struct copse_cuda *)p.backend;
-    uint64_t on_host = 0, on_device = 0; /* what the plans take: a mirror of the device's, and the staging */
-    DEVICE_ASSERT(cuda->has_mirrors, "peer access after all");
-    for (const struct copse_cuda_area *a = cuda->areas; a; a = a->next)
-      (a->on_host ? on_host : on_device) += a->bytes;
-    DEVICE_ASSERT(on_host == on_device + (cuda->staging ? cuda->staging->bytes : 0),
-                  "%llu bytes on the host, %llu on the device", (unsigned long long)on_host,
-                  (unsigned long long)on_device);
-    COPSE_SUCCEEDS(copse_cuda_backend.add_buffer(p.backend, 0, buffer, room, &handle, &err), &err);
-    DEVICE_ASSERT(!handle, "registered");
-    const struct process_call graph = {1500, 3, false, 2};
-    process_check(&p, &graph, buffer, room);
-  }
-  if (strcmp(mode, "parts") == 0) run_parts(&p);
-  if (handle) COPSE_SUCCEEDS(copse_cuda_backend.remove_buffer(p.backend, 0, handle, &err), &err);
-  CUDA_OK(cudaFree(memory));
-  if (strcmp(mode, "late") == 0)
-    leave_late(&p, true);
-  else
-    process_stop(&p);
-  pb_free((struct copse_plan *)p.plan);
-  DEVICE_ASSERT(copse_emulated_misuses() == 0, "CUDA was misused");
-  DEVICE_ASSERT(copse_emulated_leaks() == 0, "something leaks");
+  if (!run_other(&p, mode, is_mirrored)) run_calls(&p, collective, mode);
 }
 
 START_TEST(outputs_that_are_not_registered_are_staged) {

@@ -62,62 +62,37 @@ END_TEST
   "{\"format\": \"copse-topology/1\", \"name\": \"wide\", \"nodes\": [" nodes \
   "], \"links\": [" links "]}"
 
-/* Rings of switches whose bandwidths are from 0.09 to 1000. No more than what goes into g1 (1/6) is
- * possible in the first, nor than what goes into {g1, g6} (1/5) in the second. */
+/* Rings of switches whose bandwidths are from 0.09 to 1000. */
+/* clang-format off */
+static const char *const wide_fabrics[] = {
+  WIDE_FABRIC(
+    WIDE_GPU("g0") WIDE_GPU("g1") WIDE_GPU("g2") WIDE_GPU("g3")
+    WIDE_SWITCH("s0") "," WIDE_SWITCH("s1") "," WIDE_SWITCH("s2") ","
+    WIDE_SWITCH("s3") "," WIDE_SWITCH("s4") "," WIDE_SWITCH("s5"),
+    WIDE_LINK("s0", "s1", "1000/3") "," WIDE_LINK("s1", "s2", "3") "," WIDE_LINK("s2", "s3", "100/3") ","
+    WIDE_LINK("s3", "s4", "9/100") "," WIDE_LINK("s4", "s5", "90") "," WIDE_LINK("g0", "s5", "900") ","
+    WIDE_LINK("g1", "s1", "1/6") "," WIDE_LINK("g2", "s4", "9117/10") "," WIDE_LINK("g3", "s4", "1000") ","
+    WIDE_LINK("s0", "s5", "3/10")),
+  WIDE_FABRIC(
+    WIDE_GPU("g0") WIDE_GPU("g1") WIDE_GPU("g2") WIDE_GPU("g3")
+    WIDE_GPU("g4") WIDE_GPU("g5") WIDE_GPU("g6") WIDE_GPU("g7")
+    WIDE_SWITCH("s0") "," WIDE_SWITCH("s1") "," WIDE_SWITCH("s2") ","
+    WIDE_SWITCH("s3") "," WIDE_SWITCH("s4") "," WIDE_SWITCH("s5"),
+    WIDE_LINK("s0", "s1", "3") "," WIDE_LINK("s1", "s2", "100") "," WIDE_LINK("s2", "s3", "100") ","
+    WIDE_LINK("s3", "s4", "1/10") "," WIDE_LINK("s4", "s5", "1/10") "," WIDE_LINK("g0", "s3", "1/2") ","
+    WIDE_LINK("g1", "s4", "1/2") "," WIDE_LINK("g2", "s2", "900") "," WIDE_LINK("g3", "s0", "1000") ","
+    WIDE_LINK("g4", "s5", "1/2") "," WIDE_LINK("g5", "s2", "1000") "," WIDE_LINK("g6", "s4", "1/2") ","
+    WIDE_LINK("g7", "s3", "900") "," WIDE_LINK("s0", "s5", "3/10"))};
+/* clang-format on */
+
+/* No more than what goes into g1 (1/6) is possible in the first, nor than what goes into {g1, g6} (1/5)
+ * in the second. */
 START_TEST(bandwidths_of_any_ratio_are_solved_exactly) {
-  static const char *const fabrics[] =
-      {
-          WIDE_FABRIC(
-              WIDE_GPU("g0") WIDE_GPU("g1") WIDE_GPU("g2") WIDE_GPU("g3")
-                  WIDE_SWITCH("s0") "," WIDE_SWITCH("s1") "," WIDE_SWITCH("s2") "," WIDE_SWITCH(
-                      "s3") "," WIDE_SWITCH("s4") "," WIDE_SWITCH("s5"),
-              WIDE_LINK("s0", "s1", "1000/3") "," WIDE_LINK("s1", "s2", "3") "," WIDE_LINK(
-                  "s2", "s3",
-                  "100/3") "," WIDE_LINK("s3", "s4",
-                                         "9/100") "," WIDE_LINK("s4", "s5",
-                                                                "90") "," WIDE_LINK("g0", "s5",
-                                                                                    "900") "," WIDE_LINK("g1",
-                                                                                                         "s1",
-                                                                                                         "1/6") "," WIDE_LINK("g2",
-                                                                                                                              "s4",
-                                                                                                                              "9117/10") "," WIDE_LINK("g3",
-                                                                                                                                                       "s4",
-                                                                                                                                                       "1000") "," WIDE_LINK("s0",
-                                                                                                                                                                             "s5",
-                                                                                                                                                                             "3/10")),
-          WIDE_FABRIC(
-              WIDE_GPU(
-                  "g0") WIDE_GPU("g1") WIDE_GPU("g2") WIDE_GPU("g3") WIDE_GPU("g4") WIDE_GPU("g5") WIDE_GPU("g6") WIDE_GPU("g7") WIDE_SWITCH("s0") "," WIDE_SWITCH("s1") "," WIDE_SWITCH("s2") "," WIDE_SWITCH("s3") "," WIDE_SWITCH("s4") "," WIDE_SWITCH("s5"),
-              WIDE_LINK("s0", "s1",
-                        "3") "," WIDE_LINK("s1", "s2",
-                                           "100") "," WIDE_LINK("s2", "s3",
-                                                                "100") "," WIDE_LINK("s3",
-                                                                                     "s4", "1/10") "," WIDE_LINK("s4",
-                                                                                                                 "s5",
-                                                                                                                 "1/10") "," WIDE_LINK("g0",
-                                                                                                                                       "s3",
-                                                                                                                                       "1/2") "," WIDE_LINK("g1",
-                                                                                                                                                            "s4",
-                                                                                                                                                            "1/2") "," WIDE_LINK("g2",
-                                                                                                                                                                                 "s2",
-                                                                                                                                                                                 "900") "," WIDE_LINK("g3",
-                                                                                                                                                                                                      "s0",
-                                                                                                                                                                                                      "1000") "," WIDE_LINK("g4",
-                                                                                                                                                                                                                            "s5",
-                                                                                                                                                                                                                            "1/2") "," WIDE_LINK("g5",
-                                                                                                                                                                                                                                                 "s2",
-                                                                                                                                                                                                                                                 "1000") "," WIDE_LINK("g6",
-                                                                                                                                                                                                                                                                       "s4",
-                                                                                                                                                                                                                                                                       "1/2") "," WIDE_LINK("g7",
-                                                                                                                                                                                                                                                                                            "s3",
-                                                                                                                                                                                                                                                                                            "900") "," WIDE_LINK("s0",
-                                                                                                                                                                                                                                                                                                                 "s5",
-                                                                                                                                                                                                                                                                                                                 "3/10"))};
   static const int seconds[] = {6, 5};
   for (int i = 0; i < 2; i++) {
     struct copse_verify_report report;
     struct copse_err err = COPSE_ERR_INIT;
-    struct copse_topology *t = copse_test_topology(fabrics[i]);
+    struct copse_topology *t = copse_test_topology(wide_fabrics[i]);
     struct copse_schedule *s = copse_test_solve_as(t, allreduce());
     ck_assert(copse_q_eq(s->time_per_GB, (struct copse_q){seconds[i], 1}));
     ASSERT_OK(verify(s, t, &report, &err), &err);

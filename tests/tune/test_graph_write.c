@@ -149,72 +149,63 @@ START_TEST(types_become_words_that_the_version_knows) {
 }
 END_TEST
 
-/* Each case changes one thing of a good pair of graphs. */
+/* Sets a bit of the system in all numbers of GPUs. */
+static void name_systems(struct copse_nccl_graphs *graphs) {
+  for (int id = 0; id < 2; id++)
+    for (int c = 0; c < 4; c++)
+      for (int i = 0; i < 8; i++)
+        graphs->graph[id].channels[c].devs[i] |= UINT64_C(1) << COPSE_NCCL_SYSTEM_SHIFT;
+}
+
+/* What is refused, of so many hosts and for which version. */
+static const struct {
+  int hosts;
+  long version;
+  const char *why;
+} misread[] = {
+    {2, 23007, "no tree"},
+    {2, 23007, "4 rings and 3 trees"},
+    {1, 23007, "channel 2 of graph 1 lacks GPU"},
+    {1, 23007, "has 7 GPUs"},
+    {1, 23007, "twice in a ring"},
+    {2, 23007, "has 1 NICs"},
+    {2, 23007, "channel 1 is not"},
+    {2, 23007, "crossnic 1"},
+    {2, 23007, "crossnic 0"},
+    {2, 21900, "needs NCCL 2.20"},
+    {2, 23007, "pattern 1"},
+    {2, 23007, "pattern 0"},
+    {2, 23007, "speed"},
+    {1, 22000, "need NCCL 2.21"},
+};
+
+/* Changes one thing of a good pair of graphs; case 9: nothing. */
+static void spoil(struct copse_nccl_graphs *graphs, int which) {
+  struct copse_nccl_graph_search *ring = &graphs->graph[0], *tree = &graphs->graph[1];
+  switch (which) {
+    case 0: graphs->present[1] = false; break;
+    case 1: tree->n_channels = 3; break;
+    case 2: tree->channels[2].devs[0] = tree->channels[2].devs[1]; break;
+    case 3: tree->channels[1].n_gpus = 7; break;
+    case 4: ring->channels[0].devs[0] = ring->channels[0].devs[1]; break;
+    case 5: tree->channels[0].n_nets = 1; break;
+    case 6: ring->channels[1].nets[0]++; break;
+    case 7: ring->crossnic = 1; break;
+    case 8: ring->crossnic = 0; break;
+    case 10: ring->pattern = 1; break;
+    case 11: tree->pattern = 0; break;
+    case 12: ring->speed_intra = COPSE_Q_ZERO; break;
+    case 13: name_systems(graphs); break;
+    default: break;
+  }
+}
+
 START_TEST(what_nccl_would_misread_is_refused) {
   uint64_t random = 3;
   struct copse_nccl_graphs graphs = eight(&random);
-  struct copse_nccl_graph_search *ring = &graphs.graph[0], *tree = &graphs.graph[1];
-  long version = 23007;
-  assert_reads(&graphs, 2, version);
-  switch (_i) {
-    case 0:
-      graphs.present[1] = false;
-      refuses(&graphs, 2, version, "no tree");
-      break;
-    case 1:
-      tree->n_channels = 3;
-      refuses(&graphs, 2, version, "4 rings and 3 trees");
-      break;
-    case 2:
-      tree->channels[2].devs[0] = tree->channels[2].devs[1];
-      refuses(&graphs, 1, version, "channel 2 of graph 1 lacks GPU");
-      break;
-    case 3:
-      tree->channels[1].n_gpus = 7;
-      refuses(&graphs, 1, version, "has 7 GPUs");
-      break;
-    case 4:
-      ring->channels[0].devs[0] = ring->channels[0].devs[1];
-      refuses(&graphs, 1, version, "twice in a ring");
-      break;
-    case 5:
-      tree->channels[0].n_nets = 1;
-      refuses(&graphs, 2, version, "has 1 NICs");
-      break;
-    case 6:
-      ring->channels[1].nets[0]++;
-      refuses(&graphs, 2, version, "channel 1 is not");
-      break;
-    case 7:
-      ring->crossnic = 1;
-      refuses(&graphs, 2, version, "crossnic 1");
-      break;
-    case 8:
-      ring->crossnic = 0;
-      refuses(&graphs, 2, version, "crossnic 0");
-      break;
-    case 9: refuses(&graphs, 2, 21900, "needs NCCL 2.20"); break;
-    case 10:
-      ring->pattern = 1;
-      refuses(&graphs, 2, version, "pattern 1");
-      break;
-    case 11:
-      tree->pattern = 0;
-      refuses(&graphs, 2, version, "pattern 0");
-      break;
-    case 12:
-      ring->speed_intra = COPSE_Q_ZERO;
-      refuses(&graphs, 2, version, "speed");
-      break;
-    case 13:
-      for (int id = 0; id < 2; id++)
-        for (int c = 0; c < 4; c++)
-          for (int i = 0; i < 8; i++)
-            graphs.graph[id].channels[c].devs[i] |= UINT64_C(1) << COPSE_NCCL_SYSTEM_SHIFT;
-      refuses(&graphs, 1, 22000, "need NCCL 2.21");
-      break;
-    default: break;
-  }
+  assert_reads(&graphs, 2, 23007);
+  spoil(&graphs, _i);
+  refuses(&graphs, misread[_i].hosts, misread[_i].version, misread[_i].why);
   copse_nccl_graphs_free(&graphs);
 }
 END_TEST

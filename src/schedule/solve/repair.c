@@ -8,76 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/graph.h"
-#include "schedule/adapt.h"
-#include "schedule/images.h"
 #include "schedule/loads.h"
 #include "schedule/solve/policy.h"
-
-/* One rank's place, on the image's numbers, beside `moves`, which has the base tree's. */
-struct place {
-  int rank, n_path; /* n_path 0: it hangs nowhere */
-  const int *path;  /* [n_path] of links' nodes */
-};
-
-struct variant {
-  int tree;
-  int64_t image, trees; /* how many equal trees */
-  int next;             /* of the same image, or -1 */
-  int n, capacity;      /* ranks that have moved, absent ones first; of these, where places are */
-  int first;            /* sought first */
-  struct copse_moved *moves;
-  struct place *places;
-};
-
-/* Where places are looked for: around, from there over links with room, or also over full ones,
- * which something else then leaves. */
-enum reach { NEAR, FAR, FULL };
-
-/* WHOLE: trees as they are. IN_PIECES: trees that lost many ways are in pieces. STRICT: none is too
- * high; where phases run together in pieces too. */
-enum way { WHOLE, IN_PIECES, STRICT };
-
-/* A rank that another can hang on: its node in the image, its number and depth in the tree, and how
- * many links away it is. */
-struct end {
-  int node, rank, depth, away;
-};
-
-/* The way to a rank of a base tree, which crosses a link of the healthy topology. */
-struct user {
-  int link, tree, rank;
-};
-
-struct repairing {
-  const struct copse_repair *from;
-  const struct copse_topology *t;
-  struct copse_numbering numbers;
-  struct copse_schedule base; /* of the numbers: trees and ranks of all; no changes */
-  struct copse_images images;
-  struct copse_base_tree *trees;   /* [base.n_trees] */
-  int64_t *each, k;                /* [base.n_trees] equal trees of an image; in all for a root */
-  int64_t *capacity, *load, *aim;  /* [t->n_links] in trees: room for all, what is there, and */
-  int *back; /* together what the optimum has; and the way back, whose load counts too; or -1 */
-  int64_t n_looks;                 /* at ranks, together */
-  struct copse_adjacency entering; /* links of t by destination */
-  struct user *users;
-  struct copse_adjacency crossing; /* users by link */
-  struct variant *variants;
-  size_t n_variants, variants_capacity;
-  struct copse_index_map of_image; /* variants by tree and image, the first */
-  int64_t last_image;              /* that lost a way over a link with too much */
-  int height, higher; /* of the healthy trees; by how much others should not exceed it, */
-  bool strict;        /* or must not */
-  bool *held;         /* [t->n_links] full of what has come there */
-  int n_turns;        /* how often something took a full link */
-  int *via, *stamp, *away, *queue; /* [t->n_nodes] of searches */
-  int n_searches, n_ends, *up, *depth; /* up, depth: [n_ranks + n_absent] of a tree at hand */
-  int marked, *move_at; /* a variant, -1: none; where its moves have a rank, from 1; 0: nowhere */
-  struct end *ends; /* [n_ends] of COPSE_REPAIR_ENDS that the last search met, nearest first */
-  struct copse_arena *arena;
-  struct copse_err *err;
-};
+#include "schedule/solve/repair_internal.h"
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 

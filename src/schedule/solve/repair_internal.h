@@ -1,0 +1,99 @@
+/* What a repair (repair.c) has at hand. Nodes are those of the broken topology, then those that are
+ * gone; ranks likewise. */
+#pragma once
+
+#include "base/graph.h"
+#include "schedule/adapt.h"
+#include "schedule/images.h"
+#include "schedule/solve/repair.h"
+
+/* One rank's place, on the image's numbers, beside `moves`, which has the base tree's. */
+struct place {
+  int rank, n_path; /* n_path 0: it hangs nowhere */
+  const int *path;  /* [n_path] of links' nodes */
+};
+
+struct variant {
+  int tree;
+  int64_t image, trees; /* how many equal trees */
+  int next;             /* of the same image, or -1 */
+  int n, capacity;      /* ranks that have moved, absent ones first; of these, where places are */
+  int first;            /* sought first */
+  struct copse_moved *moves;
+  struct place *places;
+};
+
+/* Where places are looked for: around, from there over links with room, or also over full ones,
+ * which something else then leaves. */
+enum reach { NEAR, FAR, FULL };
+
+/* WHOLE: trees as they are. IN_PIECES: trees that lost many ways are in pieces. STRICT: none is too
+ * high; where phases run together in pieces too. */
+enum way { WHOLE, IN_PIECES, STRICT };
+
+/* A rank that another can hang on: its node in the image, its number and depth in the tree, and how
+ * many links away it is. */
+struct end {
+  int node, rank, depth, away;
+};
+
+/* The way to a rank of a base tree, which crosses a link of the healthy topology. */
+struct user {
+  int link, tree, rank;
+};
+
+struct repairing {
+  /* ---- the question ---- */
+  const struct copse_repair *from;
+  const struct copse_topology *t; /* where parts are gone */
+  struct copse_numbering numbers; /* of its nodes and of those that are gone */
+
+  /* ---- the healthy schedule ---- */
+  struct copse_schedule base;      /* of the numbers: trees and ranks of all; no changes */
+  struct copse_images images;      /* of its base trees */
+  struct copse_base_tree *trees;   /* [base.n_trees] */
+  int64_t *each;                   /* [base.n_trees] equal trees of an image */
+  int64_t k;                       /* such in all, for a root */
+  int height;                      /* of the trees */
+  struct user *users;              /* ranks whose way crosses a link */
+  struct copse_adjacency crossing; /* users by link */
+
+  /* ---- links of t, in trees ---- */
+  int64_t *capacity; /* [n_links] room for all */
+  int64_t *load;     /* [n_links] what is there */
+  int64_t *aim;      /* [n_links] what the optimum of both phases together has there */
+  int *back;         /* [n_links] the way back, whose load counts too; or -1 */
+  bool *held;        /* [n_links] full of what has come there */
+  struct copse_adjacency entering; /* links by destination */
+
+  /* ---- variants ---- */
+  struct variant *variants;
+  size_t n_variants;
+  size_t variants_capacity;
+  struct copse_index_map of_image; /* variants by tree and image, the first */
+  int64_t last_image;              /* that lost a way over a link with too much */
+  int marked;                      /* the variant of which `move_at` tells, -1: none */
+  int *move_at; /* [n_ranks + n_absent] where its moves have a rank, from 1; 0: nowhere */
+
+  /* ---- what is allowed, and counted ---- */
+  int higher;      /* by how much trees should not exceed the healthy height, */
+  bool strict;     /* or must not */
+  int n_turns;     /* how often something took a full link */
+  int64_t n_looks; /* at ranks, together */
+
+  /* ---- a search [t->n_nodes] ---- */
+  int *via;   /* the link that it came by */
+  int *stamp; /* the search that was there last */
+  int *away;  /* links from the start */
+  int *queue;
+  int n_searches;
+  struct end *ends; /* [COPSE_REPAIR_ENDS] that the last search met, nearest first */
+  int n_ends;       /* of these */
+
+  /* ---- a tree at hand [n_ranks + n_absent] ---- */
+  int *up;    /* the rank above */
+  int *depth; /* hops from the root */
+
+  struct copse_arena *arena;
+  struct copse_err *err;
+};

@@ -252,6 +252,54 @@ START_TEST(balanced_paths_carry_all_demand_nearly_as_fast_as_the_linear_programm
 }
 END_TEST
 
+/* Four GPUs in a ring, `relays` switches in a row between neighbours. */
+static struct copse_topology *long_ring(int relays, const int64_t bandwidth[4]) {
+  static char text[1 << 18];
+  size_t n = 0, room = sizeof text;
+  n += (size_t)snprintf(text, room,
+                        "{\"format\":\"copse-topology/1\",\"name\":\"ring\",\"nodes\":[");
+  for (int g = 0; g < 4; g++)
+    for (int i = 0; i <= relays; i++)
+      n += (size_t)snprintf(text + n, room - n, "%s{\"id\":\"g%d.%d\",\"type\":\"%s\"}",
+                            g + i ? "," : "", g, i, i ? "switch" : "gpu");
+  n += (size_t)snprintf(text + n, room - n, "],\"links\":[");
+  for (int g = 0; g < 4; g++)
+    for (int i = 0; i <= relays; i++)
+      n += (size_t)snprintf(text + n, room - n,
+                            "%s{\"src\":\"g%d.%d\",\"dst\":\"g%d.%d\",\"bandwidth\":%lld}",
+                            g + i ? "," : "", g, i, i < relays ? g : (g + 1) % 4,
+                            i < relays ? i + 1 : 0, (long long)bandwidth[g]);
+  snprintf(text + n, room - n, "]}");
+  return copse_test_topology(text);
+}
+
+/* Links in a row are as one: the optimum is that of a ring of eight links. Of more than 1,024 links
+ * the paths of all pairs are balanced without a linear programme first, and within a tolerance they
+ * are what is written. */
+START_TEST(long_rows_of_links_are_as_one) {
+  uint64_t seed = 5 + (uint64_t)_i;
+  int64_t bandwidth[4];
+  for (int g = 0; g < 4; g++) bandwidth[g] = copse_test_random_int(&seed, 20, 60);
+  int64_t *demand = random_demand(&seed, 4);
+  struct copse_topology *t = long_ring(128, bandwidth), *few = long_ring(0, bandwidth);
+  ck_assert_int_gt(t->n_links, 1024);
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_verify_report report;
+  double least = lp_time(few, demand, true);
+  struct copse_schedule *s =
+      solve(t, (struct copse_solve_options){.demand = demand, .tolerance = {1, 20}});
+  ASSERT_OK(copse_verify_schedule(s, t, "schedule", &report, &err), &err);
+  double time = copse_q_to_double(s->time_per_GB), bound = copse_q_to_double(s->bound.time_per_GB);
+  ck_assert_msg(time >= least * (1 - 1e-7) && time <= 1.05 * bound * (1 + 1e-12),
+                "time %.12g, LP %.12g, bound %.12g", time, least, bound);
+  ck_assert_double_le(bound, least * (1 + 1e-7));
+  copse_schedule_free(s);
+  free(demand);
+  copse_topology_free(t);
+  copse_topology_free(few);
+}
+END_TEST
+
 /* Where every pair is joined through relays alone, ranks need not forward. */
 START_TEST(without_forwarding_the_optimum_is_the_restricted_programmes) {
   for (int f = 0; f < 3; f += 2) {
@@ -612,6 +660,7 @@ int main(void) {
   tcase_add_loop_test(tc, optimum_is_the_linear_programmes_and_no_cut_is_beaten, 0, 8);
   tcase_add_loop_test(tc, balanced_paths_carry_all_demand_nearly_as_fast_as_the_linear_programme, 0,
                       4);
+  tcase_add_loop_test(tc, long_rows_of_links_are_as_one, 0, 2);
   tcase_add_test(tc, without_forwarding_the_optimum_is_the_restricted_programmes);
   tcase_add_test(tc, a_rotation_of_hosts_is_found_proved_and_changes_nothing);
   tcase_add_test(tc, a_rotation_is_found_where_names_tell_nothing);

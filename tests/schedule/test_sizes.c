@@ -373,6 +373,88 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
 }
 END_TEST
 
+static int trees_of(const struct copse_schedule_tree *trees, int n, int root,
+                    enum copse_phase phase) {
+  int found = 0;
+  for (int i = 0; i < n; i++) found += trees[i].root == root && trees[i].phase == phase;
+  return found;
+}
+
+/* Into how many pieces a root's trees of both phases, each phase from 0 to all, cut its data. */
+static int cuts_of(const struct copse_schedule *s, int root) {
+  double ends[64];
+  int n = 0;
+  for (int phase = 0; phase < 2; phase++) {
+    double end = 0;
+    for (int i = 0; i < s->n_trees; i++) {
+      if (s->trees[i].root != root || (int)s->trees[i].phase != phase) continue;
+      end += copse_q_to_double(s->trees[i].weight);
+      int at = 0;
+      while (at < n && fabs(ends[at] - end) > 1e-9) at++;
+      if (at == n) ends[n++] = end;
+    }
+  }
+  return n;
+}
+
+/* Trees are cut until there are as many for a root as are asked for, all alike often, of an
+ * allreduce once more; where nothing may be tried, no oftener. */
+static bool check_first_pieces(const struct copse_topology *t, const struct copse_routes *routes,
+                               int k, bool both, int pieces) {
+  const struct copse_solve_options options = {
+      .collective = both ? COPSE_ALLREDUCE : COPSE_ALLGATHER,
+      .root = -1,
+      .k = k,
+      .equal_shares = both,
+      .label = "ring"};
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_schedule *s;
+  double us, work = 0;
+  int had[4], pieces_had = 0, times = 1;
+  ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+  for (int r = 0; r < 4; r++) pieces_had += had[r] = cuts_of(s, r);
+  while (times * pieces_had < 4 * pieces) times++;
+  times += both;
+  const struct copse_exchange x = {.topology = t,
+                                   .routes = routes,
+                                   .trees = s->trees,
+                                   .n_trees = s->n_trees,
+                                   .root = -1,
+                                   .bytes = 1e6,
+                                   .alpha_us = 0.5,
+                                   .pieces = pieces,
+                                   .beat_us = INFINITY,
+                                   .work = 1};
+  ASSERT_OK(copse_exchange_edges(&x, &s->arena, &s->trees, &s->n_trees, &us, &work, &err), &err);
+  for (int r = 0; r < 4; r++) {
+    int sent = trees_of(s->trees, s->n_trees, r, COPSE_PHASE_BROADCAST);
+    int summed = trees_of(s->trees, s->n_trees, r, COPSE_PHASE_REDUCE);
+    ck_assert_msg(sent == times * had[r] && summed == (both ? sent : 0),
+                  "k %d, %d pieces, root %d: %d and %d trees, not %d times %d", k, pieces, r, sent,
+                  summed, times, had[r]);
+  }
+  copse_schedule_free(s);
+  return pieces_had > 4 && times > 1;
+}
+
+START_TEST(exchange_begins_with_as_many_trees_as_are_asked_for) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  struct copse_routes routes;
+  int several = 0;
+  ASSERT_OK(copse_topology_synthetic("ring:4@50", NULL, &t, &err), &err);
+  ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
+  for (int k = 1; k <= 2; k++)
+    for (int both = 0; both < 2; both++)
+      for (int pieces = 1; pieces <= 5; pieces++)
+        several += check_first_pieces(t, &routes, k, both, pieces);
+  ck_assert_int_gt(several, 0);
+  copse_routes_free(&routes);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* A ring of four: three shares come in over two links, in 2 turns as wholes, in 3 of half the length as
  * halves; each turn takes 1 us more. Of little by little the fewest turns are best. */
 START_TEST(pieces_begin_with_the_number_that_fills_all_links) {
@@ -644,6 +726,7 @@ int main(void) {
   tcase_add_loop_test(tests, what_is_solved_is_not_solved_again, 0, 2);
   tcase_add_test(tests, a_plan_of_few_operations_is_cut_finely_in_little_work);
   tcase_add_loop_test(tests, exchange_simulates_as_the_simulator_does, 0, 4);
+  tcase_add_test(tests, exchange_begins_with_as_many_trees_as_are_asked_for);
   tcase_add_test(tests, pieces_begin_with_the_number_that_fills_all_links);
   tcase_add_loop_test(tests, trees_that_grow_leave_no_link_idle, 0, 3);
   tcase_add_test(tests, trees_that_grow_take_small_messages_over_hosts);

@@ -1265,6 +1265,20 @@ START_TEST(what_does_not_fit_msccl_is_lowered_in_another_way) {
 }
 END_TEST
 
+/* A rank sends two parts to each of 33 others, and a channel has 32 connections: two channels have
+ * 64, each of a block. */
+START_TEST(more_peers_than_connections_fill_two_channels) {
+  ck_assert_int_eq(run("@ solve --synthetic switch:34@100 -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(
+      run("@ lower %%/s.json --to msccl --instances 2 --channels 2 --json -o %%/f.xml"), 0);
+  cJSON *report = parse_output();
+  assert_number(report, "channels", 2);
+  assert_number(report, "thread_blocks", 64);
+  cJSON_Delete(report);
+  ck_assert_int_eq(run("@ check %%/f.xml"), 0);
+}
+END_TEST
+
 /* 16384 tokens at 0.05 us and 20 us a part: 859.2 us in two parts, 879.2 in three. */
 START_TEST(overlap_takes_the_degrees_that_are_given) {
   static const char *const wrong[] = {"", "0", "1:x", "4097"};
@@ -1331,6 +1345,7 @@ int main(void) {
     tcase_add_loop_test(tc, a_program_for_the_usual_sizes_stays_one, 0, COPSE_TEST_SWEEPS ? 4 : 2);
     tcase_add_test(tc, a_repaired_compact_allreduce_reaches_the_optimum);
   }
+  tcase_add_test(tc, more_peers_than_connections_fill_two_channels);
   tcase_add_test(tc, the_down_that_is_missing_is_said);
   tcase_add_test(tc, bounds_that_are_not_reached_are_called_so);
   tcase_add_test(tc, overlap_takes_the_degrees_that_are_given);

@@ -310,21 +310,8 @@ START_TEST(a_rank_deals_what_it_passes_on) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_proof_report report;
   struct copse_plan *plan;
-  struct copse_schedule *schedule = copse_test_star(10, COPSE_BROADCAST);
-  struct copse_schedule_tree trees[2] = {schedule->trees[0], schedule->trees[0]};
-  struct copse_schedule_edge edges[9];
-  int paths[9][2], n_trees = 1 + (_i / 2) % 2, puts = 0, putting = 0, waits = 0;
-  for (int e = 0; e < 9; e++) {
-    paths[e][0] = e > 0;
-    paths[e][1] = e + 1;
-    edges[e] = (struct copse_schedule_edge){paths[e][0], e + 1, paths[e], 2};
-  }
-  for (int i = 0; i < n_trees; i++) {
-    trees[i].weight = (struct copse_q){1, n_trees};
-    trees[i].edges = edges;
-  }
-  schedule->trees = trees;
-  schedule->n_trees = n_trees;
+  int n_trees = 1 + (_i / 2) % 2, puts = 0, putting = 0, waits = 0;
+  struct copse_schedule *schedule = copse_test_relayed_star(10, n_trees);
   struct copse_lower_options lower = {.max_workers = 8};
   schedule->objective = (struct copse_schedule_objective){
       .bytes = 1 << 10, .chunks = 2, .far_first = _i % 2, .alpha_us = {2, 1}};

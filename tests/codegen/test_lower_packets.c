@@ -271,21 +271,8 @@ END_TEST
 /* A rank that passes on what came, 1 in 0 > 1 > 2 .. 9, as well: of one tree to 8 workers, of two
  * trees to 4 each. Every one of them looks at the packets for itself. */
 START_TEST(a_rank_deals_what_it_passes_on) {
-  struct copse_schedule *schedule = copse_test_star(10, COPSE_BROADCAST);
-  struct copse_schedule_tree trees[2] = {schedule->trees[0], schedule->trees[0]};
-  struct copse_schedule_edge edges[9];
-  int paths[9][2], n_trees = 1 + _i;
-  for (int e = 0; e < 9; e++) {
-    paths[e][0] = e > 0;
-    paths[e][1] = e + 1;
-    edges[e] = (struct copse_schedule_edge){paths[e][0], e + 1, paths[e], 2};
-  }
-  for (int i = 0; i < n_trees; i++) {
-    trees[i].weight = (struct copse_q){1, n_trees};
-    trees[i].edges = edges;
-  }
-  schedule->trees = trees;
-  schedule->n_trees = n_trees;
+  int n_trees = 1 + _i;
+  struct copse_schedule *schedule = copse_test_relayed_star(10, n_trees);
   struct copse_plan *plan =
       lower(schedule, (struct copse_lower_options){.max_workers = 8, .max_bytes = 4096});
   check_dealt(plan, 1, n_trees, 2 * n_trees);

@@ -109,3 +109,23 @@ struct copse_schedule *copse_test_star(int n, copse_collective collective) {
   s->trees = tree;
   return s;
 }
+
+struct copse_schedule *copse_test_relayed_star(int n, int n_trees) {
+  struct copse_schedule *s = copse_test_star(n, COPSE_BROADCAST);
+  struct copse_schedule_tree *trees = take(s, n_trees, sizeof *trees);
+  struct copse_schedule_edge *edges = take(s, n - 1, sizeof *edges);
+  for (int e = 0; e < n - 1; e++) {
+    int *path = take(s, 2, sizeof *path);
+    path[0] = e > 0;
+    path[1] = e + 1;
+    edges[e] = (struct copse_schedule_edge){path[0], path[1], path, 2};
+  }
+  for (int i = 0; i < n_trees; i++) {
+    trees[i] = s->trees[0];
+    trees[i].weight = (struct copse_q){1, n_trees};
+    trees[i].edges = edges;
+  }
+  s->trees = trees;
+  s->n_trees = n_trees;
+  return s;
+}

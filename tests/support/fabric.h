@@ -19,4 +19,8 @@ struct copse_schedule *copse_test_solve(const char *json, copse_collective colle
 /* One tree, rank 0 next to all others; made by hand, without a solver. */
 struct copse_schedule *copse_test_star(int n_ranks, copse_collective collective);
 
+/* A broadcast by so many equal trees, in which rank 1 passes what comes from rank 0 on to all
+ * others. */
+struct copse_schedule *copse_test_relayed_star(int n_ranks, int n_trees);
+
 #endif

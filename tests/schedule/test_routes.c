@@ -9,6 +9,7 @@
 
 #include "predict/predict.h"
 #include "predict/propose.h"
+#include "schedule/solve/routes.h"
 #include "support/fabric.h"
 #include "support/oracle_trees.h"
 #include "support/random_topology.h"
@@ -107,6 +108,31 @@ START_TEST(machines_have_known_optima) {
     ck_assert(report.routes_optimal);
     copse_schedule_free(s);
     copse_topology_free(t);
+  }
+}
+END_TEST
+
+/* The ratio of prices where it fits; else each beside the largest, 2^36, rounded down, by 128 bits
+ * here. */
+START_TEST(prices_become_whole_numbers) {
+  static const struct copse_q fit[] = {{1, 3}, {0, 1}, {2, 5}, {4, 15}};
+  /* of denominators that have no common multiple in 64 bits, and of too large a ratio */
+  static const struct copse_q coarse[][3] = {
+      {{1000003, 2147483647}, {7, 2147483629}, {999983, 2147483587}},
+      {{1, 1}, {1, INT64_C(1) << 40}, {3, 4}}};
+  int64_t whole[4], expected[3];
+  copse_routes_whole_prices(fit, 4, whole);
+  ck_assert(whole[0] == 5 && whole[1] == 0 && whole[2] == 6 && whole[3] == 4);
+  for (int i = 0; i < 2; i++) {
+    const struct copse_q *p = coarse[i], most = p[0];
+    int64_t divisor = 0;
+    for (int e = 0; e < 3; e++) {
+      expected[e] = (int64_t)((__int128)p[e].num * most.den * (INT64_C(1) << 36) /
+                              ((__int128)p[e].den * most.num));
+      divisor = copse_gcd(divisor, expected[e]);
+    }
+    copse_routes_whole_prices(p, 3, whole);
+    for (int e = 0; e < 3; e++) ck_assert_int_eq(whole[e], expected[e] / divisor);
   }
 }
 END_TEST
@@ -375,6 +401,7 @@ int main(void) {
   TCase *tc = tcase_create("routes");
   tcase_add_test(tc, the_optimum_over_all_trees_of_such_edges_is_reached);
   tcase_add_test(tc, machines_have_known_optima);
+  tcase_add_test(tc, prices_become_whole_numbers);
   tcase_add_test(tc, a_tolerance_makes_fewer_trees);
   tcase_add_test(tc, many_ranks_are_refused_plainly);
   tcase_add_test(tc, their_bound_is_said_where_it_is_more);

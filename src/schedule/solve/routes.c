@@ -222,43 +222,41 @@ static copse_status find_optimum(struct routed *r) {
 }
 
 /* Converts prices to whole numbers where those fit. */
-static bool exact_prices(const struct routed *r, int64_t *whole) {
+static bool exact_prices(const struct copse_q *prices, int n, int64_t *whole) {
   int64_t common = 1;
-  for (int e = 0; e < r->limits.n; e++)
-    if (copse_lcm(common, r->joint.prices[e].den, &common, NULL) != COPSE_OK) return false;
-  for (int e = 0; e < r->limits.n; e++) {
-    const struct copse_q *price = &r->joint.prices[e];
-    if (copse_mul_overflows(price->num, common / price->den, &whole[e]) ||
+  for (int e = 0; e < n; e++)
+    if (copse_lcm(common, prices[e].den, &common, NULL) != COPSE_OK) return false;
+  for (int e = 0; e < n; e++)
+    if (copse_mul_overflows(prices[e].num, common / prices[e].den, &whole[e]) ||
         whole[e] > COPSE_ROUTES_LONGEST)
       return false;
-  }
   return true;
 }
 
 /* Rounds prices where they don't: any lengths prove a bound. */
-static void round_prices(const struct routed *r, int64_t *whole) {
+static void round_prices(const struct copse_q *prices, int n, int64_t *whole) {
   struct copse_q largest = COPSE_Q_ZERO;
   COPSE_MPQ(unit);
   COPSE_MPQ(price);
   COPSE_MPZ(rounded);
-  for (int e = 0; e < r->limits.n; e++)
-    if (copse_q_cmp(r->joint.prices[e], largest) > 0) largest = r->joint.prices[e];
+  for (int e = 0; e < n; e++)
+    if (copse_q_cmp(prices[e], largest) > 0) largest = prices[e];
   copse_mpq_set(price, largest);
   mpq_set_si(unit, COPSE_ROUTES_LONGEST, 1);
   mpq_div(unit, unit, price);
-  for (int e = 0; e < r->limits.n; e++) {
-    copse_mpq_set(price, r->joint.prices[e]);
+  for (int e = 0; e < n; e++) {
+    copse_mpq_set(price, prices[e]);
     mpq_mul(price, price, unit);
     mpz_fdiv_q(rounded, mpq_numref(price), mpq_denref(price));
     whole[e] = mpz_get_si(rounded);
   }
 }
 
-static void whole_prices(const struct routed *r, int64_t *whole) {
+void copse_routes_whole_prices(const struct copse_q *prices, int n, int64_t *whole) {
   int64_t divisor = 0;
-  if (!exact_prices(r, whole)) round_prices(r, whole);
-  for (int e = 0; e < r->limits.n; e++) divisor = copse_gcd(divisor, whole[e]);
-  for (int e = 0; e < r->limits.n && divisor > 1; e++) whole[e] /= divisor;
+  if (!exact_prices(prices, n, whole)) round_prices(prices, n, whole);
+  for (int e = 0; e < n; e++) divisor = copse_gcd(divisor, whole[e]);
+  for (int e = 0; e < n && divisor > 1; e++) whole[e] /= divisor;
 }
 
 /* Sets the bound to what the prices prove, as the verifier adds it up. */
@@ -287,7 +285,7 @@ static copse_status find_all(struct routed *r) {
   for (int round = 0; r->n_ways > before && round < COPSE_ROUTES_ROUNDS; round++) {
     before = r->n_ways;
     COPSE_DO(find_optimum(r));
-    whole_prices(r, whole);
+    copse_routes_whole_prices(r->joint.prices, r->limits.n, whole);
     if (round + 1 < COPSE_ROUTES_ROUNDS) COPSE_DO(add_shorter(r, whole));
   }
   return set_bound(r, whole);

@@ -15,3 +15,8 @@ copse_status copse_solve_on_routes(const struct copse_topology *topology,
                                    struct copse_schedule *schedule,
                                    struct copse_solve_seconds *seconds,
                                    struct copse_err *err) COPSE_CHECKED;
+
+/* Converts n prices, not negative, not all 0, to whole numbers without a common divisor: in their
+ * ratio where none is above COPSE_ROUTES_LONGEST, else rounded down with the largest price as that.
+ */
+void copse_routes_whole_prices(const struct copse_q *prices, int n, int64_t *whole);

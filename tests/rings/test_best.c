@@ -271,21 +271,21 @@ END_TEST
 START_TEST(random_ways_are_found_alike) {
   static const char *const types[] = {"gpu", "gpu", "gpu", "pcie", "pcie", "cpu", "nvswitch", "nic"};
   static const int widths[] = {1, 1, 2, 50, 96, 97, 200};
-  uint32_t state = 77 + (uint32_t)_i;
+  uint64_t state = 77 + (uint64_t)_i;
   struct copse_text nodes = {0}, links = {0};
   bool joined[14][14] = {{false}};
   for (int v = 0; v < 14; v++) {
-    const char *type = types[v < 3 ? 0 : v == 3 ? 7 : copse_ring_draw(&state, 8)];
+    const char *type = types[v < 3 ? 0 : v == 3 ? 7 : copse_random_below(&state, 8)];
     copse_text_add(&nodes, "%s{'id': 'v%d', 'type': '%s'}", v > 0 ? ", " : "", v, type);
     for (int k = 0; v > 0 && k < 3; k++) { /* the first keeps all in one piece */
-      int other = (int)copse_ring_draw(&state, (uint32_t)v);
+      int other = copse_random_below(&state, v);
       if (joined[v][other]) continue;
       joined[v][other] = true;
-      bool turned = k > 0 && copse_ring_draw(&state, 2) == 1;
+      bool turned = k > 0 && copse_random_below(&state, 2) == 1;
       copse_text_add(&links, "%s{'src': 'v%d', 'dst': 'v%d', 'bandwidth': %d, 'duplex': %s}",
                      v > 1 || k > 0 ? ", " : "", turned ? other : v, turned ? v : other,
-                     widths[copse_ring_draw(&state, 7)],
-                     k > 0 && copse_ring_draw(&state, 4) == 0 ? "false" : "true");
+                     widths[copse_random_below(&state, 7)],
+                     k > 0 && copse_random_below(&state, 4) == 0 ? "false" : "true");
     }
   }
   expect_same_ways_of(nodes.data, (int)nodes.size, links.data);

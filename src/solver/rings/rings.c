@@ -152,7 +152,7 @@ struct factors {
   int *from, *way;  /* [n] of a matching; GPUs of an alternating cycle */
   bool *seen;       /* [n] */
   int64_t work;     /* left to do */
-  uint32_t state;
+  uint64_t state;
 };
 
 /* Returns the bandwidth of the direct link that a step is; zero: it is none. */
@@ -203,7 +203,7 @@ static bool count_links(const struct copse_ring_instance *instance, struct facto
 
 /* Returns a link out of i that is left, from a random place on; -1. */
 static int any_left(struct factors *f, const uint8_t *left, int i) {
-  int turn = (int)copse_ring_draw(&f->state, (uint32_t)f->n);
+  int turn = copse_random_below(&f->state, f->n);
   for (int j = 0; j < f->n; j++)
     if (left[i * f->n + (j + turn) % f->n] > 0) return (j + turn) % f->n;
   return -1;
@@ -222,7 +222,7 @@ static void direct_links(struct factors *f, uint8_t *undirected) {
 
 /* Looks for an augmenting path from GPU i of the matching f->from. */
 static bool match(struct factors *f, int i) {
-  int turn = (int)copse_ring_draw(&f->state, (uint32_t)f->n);
+  int turn = copse_random_below(&f->state, f->n);
   for (int k = 0; k < f->n; k++) {
     int j = (k + turn) % f->n;
     if (f->left[i * f->n + j] == 0 || f->seen[j]) continue;
@@ -289,11 +289,11 @@ static bool join_factors(struct factors *f, int cycles) {
   int most = COPSE_RINGS_EXCHANGES * f->n * f->n;
   for (int round = 0; cycles > f->k && round < most && f->work > 0 && f->k > 1; round++) {
     f->work -= f->n;
-    int i = (int)copse_ring_draw(&f->state, (uint32_t)f->k), n = 0;
-    int j = (i + 1 + (int)copse_ring_draw(&f->state, (uint32_t)f->k - 1)) % f->k;
+    int i = copse_random_below(&f->state, f->k), n = 0;
+    int j = (i + 1 + copse_random_below(&f->state, f->k - 1)) % f->k;
     int *a = f->next + i * f->n, *b = f->next + j * f->n;
-    int start = (int)copse_ring_draw(&f->state, (uint32_t)f->n), at = start;
-    if (f->both && copse_ring_draw(&f->state, 2)) turn_around(a, start);
+    int start = copse_random_below(&f->state, f->n), at = start;
+    if (f->both && copse_random_below(&f->state, 2)) turn_around(a, start);
     for (int g = 0; g < f->n; g++) f->from[b[g]] = g;
     do {
       f->way[n++] = at;
@@ -302,7 +302,7 @@ static bool join_factors(struct factors *f, int cycles) {
     int was = count_cycles(f, a) + count_cycles(f, b);
     exchange(f, n, a, b);
     int more = count_cycles(f, a) + count_cycles(f, b) - was;
-    if (more <= 0 || (more <= 2 && copse_ring_draw(&f->state, COPSE_RINGS_UPHILL) == 0))
+    if (more <= 0 || (more <= 2 && copse_random_below(&f->state, COPSE_RINGS_UPHILL) == 0))
       cycles += more;
     else
       exchange(f, n, a, b);
@@ -570,12 +570,12 @@ static bool set_room(struct packer *p, int n, double speed) {
 }
 
 /* Sets the bound's lengths, what crowding there was and is, and noise between equal ones. */
-static void set_lengths(struct packer *p, int64_t longest, uint32_t noise, uint32_t *state) {
+static void set_lengths(struct packer *p, int64_t longest, int noise, uint64_t *state) {
   for (int r = 0; r < p->instance->n_rows; r++) {
     int64_t base =
         (int64_t)((double)p->set->bound.lengths[r] / (double)longest * COPSE_RINGS_BASE_LENGTH);
     int64_t over = p->total[r] + p->widest[r] - p->room[r];
-    int64_t length = base + p->history[r] + copse_ring_draw(state, noise);
+    int64_t length = base + p->history[r] + copse_random_below(state, noise);
     if (over > 0) length += over * COPSE_RINGS_CROWDED;
     p->lengths[r] = copse_smaller(length, COPSE_RINGS_LONGEST);
   }
@@ -617,8 +617,8 @@ static int choose_door(const struct packer *p) {
   return best;
 }
 
-static copse_status reroute(struct packer *p, int n, int c, int64_t longest, uint32_t noise,
-                            uint32_t *state, struct copse_err *err) {
+static copse_status reroute(struct packer *p, int n, int c, int64_t longest, int noise,
+                            uint64_t *state, struct copse_err *err) {
   struct copse_ring_instance instance = *p->instance;
   int64_t least;
   int found, door = 0;
@@ -678,7 +678,7 @@ static void keep_fastest(struct packer *p, int n) {
 }
 
 /* Routes n channels anew by turns until none is crowded. */
-static copse_status negotiate(struct packer *p, int n, uint32_t noise, uint32_t *state, bool *done,
+static copse_status negotiate(struct packer *p, int n, int noise, uint64_t *state, bool *done,
                               struct copse_err *err) {
   int rows = p->instance->n_rows;
   int64_t longest = 1, steps = count_steps(p->instance);
@@ -705,13 +705,13 @@ static copse_status negotiate(struct packer *p, int n, uint32_t noise, uint32_t 
 /* Routes n channels of the speed, if there is room, or finds the fastest met on the way; with more
  * noise each time. */
 static copse_status route(struct packer *p, int n, double speed, struct copse_err *err) {
-  uint32_t state = 1;
+  uint64_t state = 1;
   bool done = false;
   if (!set_room(p, n, speed)) return COPSE_OK;
   COPSE_DO(COPSE_ARRAYS(&p->scratch, (size_t)n, struct copse_ring, err, &p->routed, &p->best));
   p->speed = copse_q_to_double(p->packings[n - 1].speed) * (1 + COPSE_RINGS_GAIN);
   for (int i = 0; i < COPSE_RINGS_NOISES && !done; i++)
-    COPSE_DO(negotiate(p, n, (uint32_t)COPSE_RINGS_NOISE << 2 * i, &state, &done, err));
+    COPSE_DO(negotiate(p, n, COPSE_RINGS_NOISE << 2 * i, &state, &done, err));
   return p->best[0].gpus ? take_best(p, n, err) : COPSE_OK;
 }
 

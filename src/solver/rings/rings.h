@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/graph.h"
 #include "base/memory.h"
 #include "base/rational.h"
 
@@ -110,15 +111,6 @@ copse_status copse_rings_improve(const struct copse_ring_instance *instance,
 
 /* Lengths beyond could overflow sums. */
 #define COPSE_RINGS_LONGEST ((int64_t)1 << 30)
-
-/* Draws from a generator of Marsaglia's (xorshift, 2003): the same numbers in every run; *state is
- * not 0. */
-static inline uint32_t copse_ring_draw(uint32_t *state, uint32_t below) {
-  *state ^= *state << 13;
-  *state ^= *state >> 17;
-  *state ^= *state << 5;
-  return *state % below;
-}
 
 /* ---- parts, for tests too ---------------------------------------------------------------------
  */

@@ -215,7 +215,7 @@ struct cycle {
   const struct search *s;
   int *at, *spare;               /* [m] */
   int64_t *forwards, *backwards; /* [m + 1] */
-  uint32_t state;                /* of draws */
+  uint64_t state;                /* of draws */
 };
 
 static int node(const struct cycle *c, int place) {
@@ -293,12 +293,12 @@ static void improve_cycle(struct cycle *c, int64_t *left) {
 /* Turns the cycle by a random number of places, and exchanges two short segments of it: what
  * improve_cycle does not undo in a step (Martin, Otto and Felten 1991). */
 static void kick(struct cycle *c) {
-  int m = c->s->m, turn = (int)copse_ring_draw(&c->state, (uint32_t)m);
-  uint32_t longest = (uint32_t)copse_smaller((m - 2) / 3, COPSE_RINGS_SEGMENT);
+  int m = c->s->m, turn = copse_random_below(&c->state, m);
+  int longest = (int)copse_smaller((m - 2) / 3, COPSE_RINGS_SEGMENT);
   memcpy(c->spare, c->at, (size_t)m * sizeof *c->at);
   for (int i = 0; i < m; i++) c->at[i] = c->spare[(i + turn) % m];
-  int j = 1 + (int)copse_ring_draw(&c->state, longest),
-      k = j + 1 + (int)copse_ring_draw(&c->state, longest);
+  int j = 1 + copse_random_below(&c->state, longest),
+      k = j + 1 + copse_random_below(&c->state, longest);
   swap_segments(c, 0, j, k);
   if (k + 2 < m) swap_segments(c, k - 1, k, k + 1);
 }

@@ -118,13 +118,13 @@ START_TEST(prices_become_whole_numbers) {
   static const struct copse_q fit[] = {{1, 3}, {0, 1}, {2, 5}, {4, 15}};
   /* of denominators that have no common multiple in 64 bits, and of too large a ratio */
   static const struct copse_q coarse[][3] = {
-      {{1000003, 2147483647}, {7, 2147483629}, {999983, 2147483587}},
-      {{1, 1}, {1, INT64_C(1) << 40}, {3, 4}}};
+      {{7, 2147483629}, {1000003, 2147483647}, {999983, 2147483587}},
+      {{1, INT64_C(1) << 40}, {1, 1}, {3, 4}}};
   int64_t whole[4], expected[3];
   copse_routes_whole_prices(fit, 4, whole);
   ck_assert(whole[0] == 5 && whole[1] == 0 && whole[2] == 6 && whole[3] == 4);
   for (int i = 0; i < 2; i++) {
-    const struct copse_q *p = coarse[i], most = p[0];
+    const struct copse_q *p = coarse[i], most = p[1];
     int64_t divisor = 0;
     for (int e = 0; e < 3; e++) {
       expected[e] = (int64_t)((__int128)p[e].num * most.den * (INT64_C(1) << 36) /

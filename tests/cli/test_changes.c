@@ -258,7 +258,7 @@ END_TEST
 
 /* Shares that go together, where they are found, also where repaired trees are high. */
 START_TEST(a_compact_allreduce_is_as_fast) {
-#define RAILS "--synthetic 'hosts:12 gpus:8@300 nics:8@50 rails' --down h3.nic1"
+#define RAILS "--synthetic 'hosts:9 gpus:8@300 nics:8@50 rails' --down h3.nic1"
   char listed[256];
   ck_assert_int_eq(run("@ solve " RAILS " -c allreduce"), 0);
   snprintf(listed, sizeof listed, "%.*s", (int)strcspn(result.out, "\n"), result.out);

@@ -388,14 +388,14 @@ START_TEST(an_abort_during_a_launch_reaches_the_machine_and_all_callers) {
   struct rank ranks[N];
   copse_status async;
   fake_job(&job);
-  fake.launch_seconds = 0.3;
+  fake.launch_seconds = 1.5; /* on a busy machine a thread may wait for its turn for long */
   start(ranks, &job, 0, N, sum_once);
   while (fake.n_launches == 0) pause_seconds(0.005);
   double before = copse_clock_seconds();
   COMM_OK(copse_comm_get_async_error(job.comms[0], &async)); /* never blocks */
   ck_assert_int_eq(async, COPSE_OK);
   COMM_OK(copse_comm_abort(job.comms[1]));
-  ck_assert(copse_clock_seconds() - before < 0.2);
+  ck_assert_double_lt(copse_clock_seconds() - before, 1);
   ck_assert_int_eq(fake.n_aborts, 1);
   join(ranks, 0, N);
   assert_all(ranks, 0, N, COPSE_ABORTED, "rank 1");

@@ -554,13 +554,29 @@ static copse_status push_out(struct repairing *r, int index) {
   return COPSE_OK;
 }
 
-/* Settles a variant, over full links where nothing else is found: then *pushed. */
+/* Takes off all ranks of a variant that have moved; places are sought from another one on. */
+static copse_status cut_again(struct repairing *r, int index) {
+  int at;
+  for (int i = r->base.n_absent; i < r->variants[index].n; i++)
+    COPSE_DO(detach(r, index, r->variants[index].moves[i].rank, &at));
+  r->variants[index].first += r->variants[index].n / 3 + 1;
+  return COPSE_OK;
+}
+
+/* Settles a variant, over full links where nothing else is found: then *pushed. One that is not to
+ * be too high, and so finds no place for some rank, is made anew a few times. */
 static copse_status settle_variant(struct repairing *r, int index, bool *settled, bool *pushed) {
   bool moving = true, hangs;
+  int left = r->strict ? COPSE_REPAIR_AGAIN : 0;
   COPSE_DO(settle_free(r, index, settled));
-  while (!*settled && moving && r->n_turns++ < COPSE_REPAIR_TURNS) {
-    COPSE_DO(settle_some(r, index, FULL, true, &moving, &hangs));
-    COPSE_DO(push_out(r, index));
+  while (!*settled && (moving || left-- > 0) && r->n_turns++ < COPSE_REPAIR_TURNS) {
+    if (moving) {
+      COPSE_DO(settle_some(r, index, FULL, true, &moving, &hangs));
+      COPSE_DO(push_out(r, index));
+    } else {
+      COPSE_DO(cut_again(r, index));
+      moving = true;
+    }
     COPSE_DO(settle_free(r, index, settled));
     *pushed = true;
   }

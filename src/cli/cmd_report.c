@@ -64,8 +64,8 @@ static copse_status write_report(void *options, struct copse_cli_work *w) {
                                                  w->schedule, predict.sim.alpha_us};
   COPSE_DO(copse_bounds_predict(w->topology, &question, sizes, COPSE_REPORT_SIZES, report.bound_us,
                                 &w->err));
-  COPSE_DO(copse_proposal_routes_bound(w->topology, w->schedule, w->columns[0].runs_per_GB,
-                                       &report.on_routes, &w->err));
+  COPSE_DO(copse_bound_on_routes(w->topology, w->schedule, w->columns[0].runs_per_GB,
+                                 &report.on_routes, &w->err));
   COPSE_DO(copse_report_page(&report, &w->text, &w->err));
   COPSE_DO(copse_cli_write(o->output, w->text.data, w->text.size, &w->err));
   copse_cli_progress_end();

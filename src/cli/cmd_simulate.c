@@ -45,7 +45,7 @@ struct job {
   struct copse_foreign what;   /* of either: what it does */
   bool is_other;               /* it was made for another topology; that has been said */
   const char *plan, *path;     /* of a folder: name and path of the file at hand; else NULL */
-  struct copse_q on_routes;    /* copse_proposal_routes_bound of the schedule */
+  struct copse_q on_routes;    /* copse_bound_on_routes of the schedule */
   int n_printed;               /* tables, or objects of plans */
   struct copse_err *err;
 };
@@ -396,8 +396,7 @@ static copse_status add_first(struct job *job) {
   if (job->is_other) COPSE_DO(check_paths(job));
   struct copse_prediction *c = &w->columns[w->n_columns++];
   COPSE_DO(copse_predict_schedule(w->topology, w->schedule, &o->predict, c, job->err));
-  return copse_proposal_routes_bound(w->topology, w->schedule, c->runs_per_GB, &job->on_routes,
-                                     job->err);
+  return copse_bound_on_routes(w->topology, w->schedule, c->runs_per_GB, &job->on_routes, job->err);
 }
 
 static copse_status add_baselines(struct job *job) {

@@ -56,7 +56,7 @@ static copse_status bound_on_routes(struct objective *o,
   COPSE_AT_END(copse_prediction_free) struct copse_prediction it = {0};
   struct copse_q time;
   COPSE_DO(copse_predict_schedule(w->topology, w->schedule, predict, &it, &w->err));
-  COPSE_DO(copse_proposal_routes_bound(w->topology, w->schedule, it.runs_per_GB, &time, &w->err));
+  COPSE_DO(copse_bound_on_routes(w->topology, w->schedule, it.runs_per_GB, &time, &w->err));
   o->routes_us = 1e-3 * copse_q_to_double(time) * (double)o->bytes;
   return COPSE_OK;
 }

@@ -58,10 +58,13 @@
  * is kept but the time to search: `copse plans` without --keep. A round number. */
 #define KEPT_WORTH 0.1
 
-/* Routes of all pairs, up to which trees on them are proposed: with one for each of 64 ranks the
- * programme takes a second, with four (Perlmutter's NICs) 13 to 20 s. And parts of M in which loads
- * over them are counted. */
+/* Routes of all pairs, up to which the best trees on them are proposed: with one for each of 64
+ * ranks the programme takes a second, with four (Perlmutter's NICs) 13 to 20 s. Copies of trees
+ * that are hung on routes, beside one: 64 GPUs of Perlmutter broadcast 16 MiB in 199 us with 4, 212
+ * with 1, and 16 MiB of an allgather take 184 and 178. And parts of M in which loads are counted.
+ */
 #define MOST_ROUTED_WAYS 6000
+#define ROUTED_COPIES 4
 #define ROUTED_WHOLE 1e12
 
 /* Candidates that are simulated at once, all by what those before them took. And up to how many

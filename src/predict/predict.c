@@ -522,6 +522,44 @@ copse_status copse_bound_state(const struct copse_topology *topology,
   return status == COPSE_NOMEM ? copse_fail_nomem(err) : COPSE_OK;
 }
 
+/* Finds whether there are so few routes that trees on them are looked for: *few. */
+static copse_status has_few_ways(const struct copse_topology *t, bool *few, struct copse_err *err) {
+  COPSE_AT_END(copse_routes_free) struct copse_routes routes = {0};
+  COPSE_DO(copse_plan_routes_find(t, &routes, err));
+  *few = copse_routes_count(&routes) <= MOST_ROUTED_WAYS;
+  return COPSE_OK;
+}
+
+copse_status copse_bound_on_routes(const struct copse_topology *t, const struct copse_schedule *s,
+                                   struct copse_q runs, struct copse_q *time,
+                                   struct copse_err *err) {
+  const struct copse_solve_options options = {.collective = s->collective,
+                                              .root = s->root,
+                                              .label = t->name,
+                                              .tolerance = COPSE_Q_ZERO,
+                                              .on_routes = true,
+                                              .bound_only = true};
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *best = NULL;
+  struct copse_solve_seconds ignored;
+  struct copse_err why = COPSE_ERR_INIT;
+  double any = copse_q_to_double(s->bound.time_per_GB);
+  bool marked = false, few;
+  *time = COPSE_Q_ZERO;
+  for (int v = 0; v < t->n_nodes; v++)
+    marked = marked || t->nodes[v].multicast || t->nodes[v].aggregation;
+  if (s->n_trees == 0 || copse_schedule_doubles(s) || marked ||
+      (int64_t)t->n_ranks * (t->n_ranks - 1) > MOST_ROUTED_WAYS ||
+      copse_q_to_double(runs) <= any * (1 + CLOSE_TIME))
+    return COPSE_OK; /* they need not, or can't be slower */
+  COPSE_DO(has_few_ways(t, &few, err));
+  if (!few) return COPSE_OK;
+  copse_status status = copse_solve_schedule(t, &options, &best, &ignored, &why);
+  if (status == COPSE_NOMEM) return copse_fail_nomem(err);
+  if (status == COPSE_OK && copse_q_to_double(best->routes->time_per_GB) > any * (1 + CLOSE_TIME))
+    *time = best->routes->time_per_GB;
+  return COPSE_OK;
+}
+
 const char *copse_gap_text(double us, double bound_us, char buffer[COPSE_GAP_TEXT]) {
   double percent = bound_us > 0 ? 100 * (us / bound_us - 1) : 0;
   if (bound_us <= 0) return "-";

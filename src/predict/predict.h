@@ -186,6 +186,17 @@ copse_status copse_bound_state(const struct copse_topology *topology,
                                struct copse_schedule *schedule, double bytes, double alpha_us,
                                struct copse_err *err) COPSE_CHECKED;
 
+/*
+ * Finds the bound of trees on the fabric's own routes, which the messages of plans take, where it
+ * is more than the schedule's: in s per GB, verified; else 0, and where none is known: of
+ * alltoalls and stages, of switches that copy or add, of too many routes (policy.h). runs_per_GB:
+ * a prediction's of the schedule. Bounds of sizes (bound_at.h) are of any routes.
+ */
+copse_status copse_bound_on_routes(const struct copse_topology *topology,
+                                   const struct copse_schedule *schedule,
+                                   struct copse_q runs_per_GB, struct copse_q *time_per_GB,
+                                   struct copse_err *err) COPSE_CHECKED;
+
 /* "3.1 %", by how much a time is above its bound; "-" without one. */
 #define COPSE_GAP_TEXT 24
 const char *copse_gap_text(double us, double bound_us, char buffer[COPSE_GAP_TEXT]);

@@ -17,6 +17,7 @@
 #include "predict/policy.h"
 #include "schedule/adapt.h"
 #include "schedule/loads.h"
+#include "schedule/solve/routes.h"
 #include "topology/modify.h"
 #include "verify/verify.h"
 
@@ -222,13 +223,13 @@ static copse_status offer_near(struct proposing *g) {
   return offer_solved(g, &near, COPSE_NEAR_NAME, &ignored);
 }
 
-/* Whether the fabric's own routes load a link more than the first schedule's paths do. */
-static copse_status detours(struct proposing *g, bool *longer) {
+/* Finds how long the busiest link takes, in s per GB, where each edge of the first schedule takes
+ * the fabric's own route. */
+static copse_status find_detours(struct proposing *g, double *time) {
   const struct copse_topology *t = g->p->topology;
   const struct copse_schedule *s = g->first;
   COPSE_AT_END(copse_free_at) int64_t *load = NULL;
-  double time = copse_q_to_double(s->time_per_GB);
-  *longer = false;
+  *time = 0;
   COPSE_DO(copse_calloc((size_t)t->n_links, sizeof *load, &load, g->err));
   for (int i = 0; i < s->n_trees; i++)
     for (int e = 0; e < s->trees[i].n_edges; e++) {
@@ -238,32 +239,16 @@ static copse_status detours(struct proposing *g, bool *longer) {
       (void)copse_route_take(t, g->p->routes, edge->src, edge->dst, amount, load, &n);
     }
   for (int e = 0; e < t->n_links; e++)
-    *longer = *longer || (double)load[e] / ROUTED_WHOLE >
-                             copse_q_to_double(t->links[e].bandwidth) * time * (1 + CLOSE_TIME);
+    *time = fmax(*time, (double)load[e] / ROUTED_WHOLE / copse_q_to_double(t->links[e].bandwidth));
   return COPSE_OK;
 }
 
-static int count_ways(const struct copse_routes *routes) {
-  int n = 0;
-  for (int pair = 0; pair < routes->n_ranks * routes->n_ranks; pair++)
-    for (int way = 0; way < routes->ways; way++)
-      n += way == 0 ||
-           routes->first[pair * routes->ways + way] != routes->first[pair * routes->ways];
-  return n;
-}
-
-/* Offers the best trees on the fabric's own routes, where those of the first are not on them. */
-static copse_status offer_routed(struct proposing *g) {
+/* Offers the best trees on the fabric's own routes. */
+static copse_status offer_best_routed(struct proposing *g) {
   struct copse_solve_options routed = *g->p->solve;
   struct copse_solve_seconds ignored;
   struct copse_err why = COPSE_ERR_INIT, *err = g->err;
   struct copse_schedule *schedule;
-  bool longer;
-  if (routed.collective == COPSE_ALLTOALL || routed.on_routes || !g->p->routes ||
-      count_ways(g->p->routes) > MOST_ROUTED_WAYS)
-    return COPSE_OK;
-  COPSE_DO(detours(g, &longer));
-  if (!longer || !wants(g->p, "routes")) return COPSE_OK;
   routed.on_routes = true;
   routed.equal_shares = routed.compact = routed.in_network = false;
   routed.k = 0;
@@ -276,42 +261,42 @@ static copse_status offer_routed(struct proposing *g) {
   return offer(g, schedule, "routes");
 }
 
-/* Finds whether there are so few routes that trees on them are looked for: *few. */
-static copse_status has_few_ways(const struct copse_topology *t, bool *few, struct copse_err *err) {
-  COPSE_AT_END(copse_routes_free) struct copse_routes routes = {0};
-  COPSE_DO(copse_plan_routes_find(t, &routes, err));
-  *few = count_ways(&routes) <= MOST_ROUTED_WAYS;
-  return COPSE_OK;
+/* Offers the first schedule's trees, so many copies of each, hung on the fabric's own routes, where
+ * they load links less there than they did. */
+static copse_status offer_hung(struct proposing *g, int copies, double detours) {
+  const struct copse_baseline_options like = {
+      .collective = g->first->collective, .root = g->first->root, .like = g->first};
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *hung = NULL;
+  char name[COPSE_PROPOSAL_NAME] = "routes";
+  bool made;
+  copse_proposal_name_add(name, sizeof name, "routes", copies);
+  if (!wants(g->p, name)) return COPSE_OK;
+  COPSE_DO(copse_baseline_make(g->p->topology, COPSE_BASELINE_DIRECT, &like, &hung, NULL, g->err));
+  copse_status status =
+      copse_hang_on_routes(g->p->topology, g->p->routes, g->first->bound.time_per_GB, copies,
+                           g->first, hung, &made, g->err);
+  if (status == COPSE_OVERFLOW) return COPSE_OK;
+  if (status != COPSE_OK) return status;
+  if (!made || copse_q_to_double(hung->time_per_GB) * (1 + CLOSE_TIME) > detours) return COPSE_OK;
+  struct copse_schedule *schedule = hung;
+  hung = NULL;
+  return offer(g, schedule, name);
 }
 
-copse_status copse_proposal_routes_bound(const struct copse_topology *t,
-                                         const struct copse_schedule *s, struct copse_q runs,
-                                         struct copse_q *time, struct copse_err *err) {
-  const struct copse_solve_options options = {.collective = s->collective,
-                                              .root = s->root,
-                                              .label = t->name,
-                                              .tolerance = COPSE_Q_ZERO,
-                                              .on_routes = true,
-                                              .bound_only = true};
-  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *best = NULL;
-  struct copse_solve_seconds ignored;
-  struct copse_err why = COPSE_ERR_INIT;
-  double any = copse_q_to_double(s->bound.time_per_GB);
-  bool marked = false, few;
-  *time = COPSE_Q_ZERO;
-  for (int v = 0; v < t->n_nodes; v++)
-    marked = marked || t->nodes[v].multicast || t->nodes[v].aggregation;
-  if (s->n_trees == 0 || copse_schedule_doubles(s) || marked ||
-      (int64_t)t->n_ranks * (t->n_ranks - 1) > MOST_ROUTED_WAYS ||
-      copse_q_to_double(runs) <= any * (1 + CLOSE_TIME))
-    return COPSE_OK; /* they need not, or can't be slower */
-  COPSE_DO(has_few_ways(t, &few, err));
-  if (!few) return COPSE_OK;
-  copse_status status = copse_solve_schedule(t, &options, &best, &ignored, &why);
-  if (status == COPSE_NOMEM) return copse_fail_nomem(err);
-  if (status == COPSE_OK && copse_q_to_double(best->routes->time_per_GB) > any * (1 + CLOSE_TIME))
-    *time = best->routes->time_per_GB;
-  return COPSE_OK;
+/* Offers trees on the fabric's own routes, where those load a link more than the first one's paths.
+ */
+static copse_status offer_routed(struct proposing *g) {
+  const struct copse_solve_options *o = g->p->solve;
+  double detours;
+  if (o->collective == COPSE_ALLTOALL || o->on_routes || o->in_network || !g->p->routes)
+    return COPSE_OK;
+  COPSE_DO(find_detours(g, &detours));
+  if (detours <= copse_q_to_double(g->first->time_per_GB) * (1 + CLOSE_TIME)) return COPSE_OK;
+  if (copse_routes_count(g->p->routes) > MOST_ROUTED_WAYS)
+    COPSE_DO(offer_hung(g, 1, detours));
+  else if (wants(g->p, "routes"))
+    COPSE_DO(offer_best_routed(g));
+  return offer_hung(g, ROUTED_COPIES, detours);
 }
 
 const char *copse_proposal_name(enum copse_baseline kind) {

@@ -35,8 +35,9 @@ struct copse_proposer {
 /*
  * Proposes in order: "optimal" (with a k or tolerance that is asked for "k=4"), and the fewest
  * trees "within 1 %" of it (COPSE_NEAR_OPTIMUM); of an allreduce with unequal shares "equal
- * shares"; "routes", the best trees on the fabric's own routes, where those load links more than
- * the first one's paths do (not of fabrics whose pairs have too many routes, policy.h); the best
+ * shares"; "routes", trees on the fabric's own routes, where those load links more than the first
+ * one's paths do: the best ones, or where pairs have too many routes (policy.h) the first one's,
+ * hung there (schedule/solve/routes.h), and "routes x4", four copies of each of those; the best
  * trees of 1 per root, "k=1"; the baselines' trees, copse_proposal_name; the best of 2, 3, 4, 6,
  * 8, 12 and 16 trees where those are fewer; allreduces in stages (doubling.h). An alltoall has the
  * first and the baselines. Where relays let out less than they take in, links are narrowed to
@@ -88,17 +89,6 @@ copse_status copse_proposal_adopt(const struct copse_topology *topology,
                                   const struct copse_schedule *like,
                                   struct copse_schedule *schedule,
                                   struct copse_err *err) COPSE_CHECKED;
-
-/*
- * Finds the bound of trees on the fabric's own routes, which the messages of plans take, where it
- * is more than the schedule's: in s per GB, verified; else 0, and where none is known: of
- * alltoalls and stages, of switches that copy or add, of too many routes (policy.h). runs_per_GB:
- * a prediction's of the schedule. Bounds of sizes (bound_at.h) are of any routes.
- */
-copse_status copse_proposal_routes_bound(const struct copse_topology *topology,
-                                         const struct copse_schedule *schedule,
-                                         struct copse_q runs_per_GB, struct copse_q *time_per_GB,
-                                         struct copse_err *err) COPSE_CHECKED;
 
 /* Verifies a schedule of ours: COPSE_INTERNAL where it is refuted, COPSE_OVERFLOW. */
 copse_status copse_proposal_check(const struct copse_topology *topology,

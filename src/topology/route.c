@@ -520,6 +520,15 @@ const int *copse_route_take(const struct copse_topology *topology,
   return nodes;
 }
 
+int copse_routes_count(const struct copse_routes *routes) {
+  int n = 0;
+  for (int pair = 0; pair < routes->n_ranks * routes->n_ranks; pair++)
+    for (int way = 0; way < routes->ways; way++)
+      n += way == 0 ||
+           routes->first[pair * routes->ways + way] != routes->first[pair * routes->ways];
+  return n;
+}
+
 void copse_routes_free(struct copse_routes *routes) {
   free(routes->first);
   free(routes->length);

@@ -49,6 +49,8 @@ copse_status copse_routes_find(const struct copse_topology *topology,
 copse_status copse_plan_routes_find(const struct copse_topology *topology,
                                     struct copse_routes *routes,
                                     struct copse_err *err) COPSE_CHECKED;
+/* Counts the different routes of all pairs. */
+int copse_routes_count(const struct copse_routes *routes);
 void copse_routes_free(struct copse_routes *routes);
 
 /* One of the equally good routes of a pair: over relays alone, inside the host of both where there

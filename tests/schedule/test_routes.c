@@ -9,6 +9,7 @@
 
 #include "predict/predict.h"
 #include "predict/propose.h"
+#include "schedule/images.h"
 #include "schedule/solve/routes.h"
 #include "support/fabric.h"
 #include "support/oracle_trees.h"
@@ -138,7 +139,7 @@ START_TEST(prices_become_whole_numbers) {
 END_TEST
 
 START_TEST(a_tolerance_makes_fewer_trees) {
-  struct copse_topology *t = load("topologies/mi100-8.json");
+  struct copse_topology *t = load("topologies/pcie-8-x2.json");
   struct copse_schedule *exact = solve(t, COPSE_ALLGATHER, COPSE_Q_ZERO);
   struct copse_schedule *near = solve(t, COPSE_ALLGATHER, (struct copse_q){1, 20});
   struct copse_verify_report report = verify(near, t);
@@ -216,7 +217,7 @@ START_TEST(their_bound_is_said_where_it_is_more) {
       struct copse_err err = COPSE_ERR_INIT;
       double us;
       ASSERT_OK(copse_predict_schedule(t, of[k], NULL, &prediction, &err), &err);
-      ASSERT_OK(copse_proposal_routes_bound(t, of[k], prediction.runs_per_GB, &bound, &err), &err);
+      ASSERT_OK(copse_bound_on_routes(t, of[k], prediction.runs_per_GB, &bound, &err), &err);
       ck_assert(copse_q_eq(bound, cases[i].bound));
       ASSERT_OK(copse_predict(t, of[k], NULL, &bytes, 1, &us, &err), &err);
       ck_assert_double_ge(us, 1e-3 * copse_q_to_double(bound) * bytes);
@@ -242,7 +243,7 @@ END_TEST
 
 static bool wants_routes(void *context, const char *name) {
   (void)context;
-  return strcmp(name, "routes") == 0;
+  return strncmp(name, "routes", strlen("routes")) == 0;
 }
 
 /* The first lasts until all are made: kept until then. */
@@ -261,29 +262,154 @@ static copse_status take(void *context, struct copse_schedule *schedule, const c
   return COPSE_OK;
 }
 
+/* Has "optimal" and those on routes proposed. */
+static void propose(const struct copse_topology *t, struct offered *offered) {
+  struct copse_solve_options options = {.collective = COPSE_ALLGATHER, .root = -1};
+  struct copse_routes routes;
+  struct copse_proposer proposer = {.topology = t,
+                                    .solve = &options,
+                                    .routes = &routes,
+                                    .context = offered,
+                                    .wants = wants_routes,
+                                    .take = take};
+  struct copse_solve_seconds seconds;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
+  ASSERT_OK(copse_propose(&proposer, &seconds, &err), &err);
+  copse_routes_free(&routes);
+}
+
 START_TEST(they_are_proposed_where_paths_differ) {
   static const char *const paths[] = {"topologies/dgx1-v100.json", "topologies/a100-x2.json"};
   for (int i = 0; i < 2; i++) {
     struct copse_topology *t = load(paths[i]);
-    struct copse_solve_options options = {.collective = COPSE_ALLGATHER, .root = -1};
-    struct copse_routes routes;
     struct offered offered = {.n = 0};
-    struct copse_proposer proposer = {.topology = t,
-                                      .solve = &options,
-                                      .routes = &routes,
-                                      .context = &offered,
-                                      .wants = wants_routes,
-                                      .take = take};
-    struct copse_solve_seconds seconds;
-    struct copse_err err = COPSE_ERR_INIT;
-    ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
-    ASSERT_OK(copse_propose(&proposer, &seconds, &err), &err);
-    ck_assert_int_eq(offered.n, i == 0 ? 2 : 1);
+    propose(t, &offered);
+    if (i == 0) ck_assert_int_ge(offered.n, 2);
     if (i == 0) ck_assert_ptr_nonnull(offered.list[1]->routes);
+    if (i == 1) ck_assert_int_eq(offered.n, 1);
     for (int k = 0; k < offered.n; k++) copse_schedule_free(offered.list[k]);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
+/* 16,384 routes, too many for the programme: the first one's trees are hung on them, and what their
+ * plans' messages load is near the bound. */
+START_TEST(trees_hung_on_routes_are_proposed_where_there_are_many) {
+  struct copse_topology *t = load("topologies/perlmutter-x16.json");
+  struct offered offered = {.n = 0};
+  propose(t, &offered);
+  ck_assert_int_eq(offered.n, 3); /* the first one's, one copy, four */
+  double bound = copse_q_to_double(offered.list[0]->bound.time_per_GB);
+  for (int i = 0; i < offered.n; i++) {
+    COPSE_AT_END(copse_prediction_free) struct copse_prediction it = {0};
+    struct copse_err err = COPSE_ERR_INIT;
+    ASSERT_OK(copse_predict_schedule(t, offered.list[i], NULL, &it, &err), &err);
+    double runs = copse_q_to_double(it.runs_per_GB);
+    ck_assert_msg(i == 0 ? runs > 1.3 * bound : runs < 1.1 * bound, "%d: %g of %g", i, runs, bound);
+  }
+  for (int i = 0; i < offered.n; i++) copse_schedule_free(offered.list[offered.n - 1 - i]);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* ---- trees hung on routes ------------------------------------------------------------------- */
+
+/* Whether a path is one of those that are listed for its pair. */
+static bool is_listed(const struct copse_routes *routes, const struct copse_schedule_edge *edge) {
+  for (int way = 0; way < routes->ways; way++) {
+    int n;
+    const int *nodes = copse_route_way(routes, edge->src, edge->dst, way, &n);
+    if (n == edge->n_path && memcmp(nodes, edge->path, (size_t)n * sizeof *nodes) == 0) return true;
+  }
+  return false;
+}
+
+/* Adds up, link by link, what trees take, in s per GB; each edge by its own path, or `first`: by
+ * the first route of its pair. */
+static double longest(const struct copse_topology *t, const struct copse_routes *routes,
+                      const struct copse_schedule *s, bool first) {
+  double *load = calloc((size_t)t->n_links, sizeof *load), most = 0;
+  ck_assert_ptr_nonnull(load);
+  for (int i = 0; i < s->n_trees; i++)
+    for (int e = 0; e < s->trees[i].n_edges; e++) {
+      const struct copse_schedule_edge *edge = &s->trees[i].edges[e];
+      int n = edge->n_path;
+      const int *nodes = first ? copse_route(routes, edge->src, edge->dst, &n) : edge->path;
+      for (int k = 0; k + 1 < n; k++)
+        load[copse_topology_find_link(t, nodes[k], nodes[k + 1])] +=
+            copse_q_to_double(s->trees[i].weight);
+    }
+  for (int e = 0; e < t->n_links; e++)
+    most = fmax(most, load[e] / copse_q_to_double(t->links[e].bandwidth));
+  free(load);
+  return most;
+}
+
+START_TEST(hung_trees_keep_to_routes_and_load_links_less) {
+  static const struct copse_test_random_options some = {5, 12, 5, true, true};
+  static const copse_collective collectives[] = {COPSE_ALLGATHER, COPSE_REDUCE_SCATTER,
+                                                 COPSE_ALLREDUCE, COPSE_BROADCAST};
+  int less = 0, n = COPSE_TEST_UP_TO(80, 12);
+  for (int i = 0; i < n; i++) {
+    uint64_t state = (uint64_t)i + 100;
+    struct copse_topology *t = copse_test_random_topology(&state, &some);
+    struct copse_solve_options options = {
+        .collective = collectives[i % 4], .root = i % 4 == 3 ? 0 : -1, .label = "test.json"};
+    struct copse_solve_seconds seconds;
+    struct copse_schedule *from = NULL, *hung = NULL;
+    struct copse_routes routes;
+    struct copse_err err = COPSE_ERR_INIT;
+    bool made;
+    ASSERT_OK(copse_solve_schedule(t, &options, &from, &seconds, &err), &err);
+    ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
+    ASSERT_OK(copse_schedule_borrow(from, &hung, &err), &err);
+    ASSERT_OK(copse_hang_on_routes(t, &routes, from->bound.time_per_GB, 1 + i % 3, from, hung,
+                                   &made, &err),
+              &err);
+    if (made) {
+      struct copse_verify_report report;
+      double before = longest(t, &routes, from, true), after = longest(t, &routes, hung, false);
+      for (int k = 0; k < hung->n_trees; k++)
+        for (int e = 0; e < hung->trees[k].n_edges; e++)
+          ck_assert(is_listed(&routes, &hung->trees[k].edges[e]));
+      ck_assert_int_eq(hung->n_trees, from->n_trees * (1 + i % 3));
+      ck_assert_int_le(copse_schedule_height(hung), copse_schedule_height(from));
+      ASSERT_OK(copse_verify_schedule(hung, t, "test.json", &report, &err), &err);
+      ck_assert_double_eq_tol(copse_q_to_double(hung->time_per_GB), after, 1e-9 * after);
+      ck_assert_msg(after <= before * 1.0001, "%d: %g, before %g", i, after, before);
+      less += after < before * 0.99;
+    }
+    copse_schedule_free(hung);
+    copse_schedule_free(from);
     copse_routes_free(&routes);
     copse_topology_free(t);
   }
+  ck_assert_int_ge(less, n / 8);
+}
+END_TEST
+
+/* Where the bound of any trees is reached on routes no programme is needed, and trees are low. */
+START_TEST(what_is_hung_is_proved_by_the_bounds_cuts) {
+  static const struct {
+    copse_collective collective;
+    struct copse_q time;
+  } cases[] = {{COPSE_ALLREDUCE, {3, 160}},
+               {COPSE_ALLGATHER, {3, 320}},
+               {COPSE_REDUCE_SCATTER, {3, 320}},
+               {COPSE_BROADCAST, {1, 100}}};
+  struct copse_topology *t = load("topologies/perlmutter-x16.json");
+  for (int i = 0; i < COPSE_TEST_UP_TO(4, 1); i++) {
+    struct copse_schedule *s = solve(t, cases[i].collective, COPSE_Q_ZERO);
+    struct copse_verify_report report = verify(s, t);
+    ck_assert(copse_q_eq(s->time_per_GB, cases[i].time));
+    ck_assert(copse_q_eq(report.routes_bound, cases[i].time));
+    ck_assert(report.routes_optimal);
+    ck_assert_int_le(copse_schedule_height(s), 8); /* the programme's trees: 25 */
+    copse_schedule_free(s);
+  }
+  copse_topology_free(t);
 }
 END_TEST
 
@@ -408,6 +534,9 @@ int main(void) {
   tcase_add_test(tc, their_plans_make_no_detours);
   tcase_add_test(tc, a_plan_that_lost_its_paths_is_mended);
   tcase_add_test(tc, they_are_proposed_where_paths_differ);
+  tcase_add_test(tc, trees_hung_on_routes_are_proposed_where_there_are_many);
+  tcase_add_test(tc, hung_trees_keep_to_routes_and_load_links_less);
+  tcase_add_test(tc, what_is_hung_is_proved_by_the_bounds_cuts);
   tcase_add_test(tc, damage_is_refused);
   tcase_add_test(tc, a_stated_route_is_taken_for_the_shortest);
   suite_add_tcase(suite, tc);

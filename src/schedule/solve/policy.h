@@ -71,6 +71,19 @@
 #define COPSE_ROUTES_ROUNDS 12
 #define COPSE_ROUTES_LONGEST ((int64_t)1 << 36)
 
+/* Trees hung on routes: the price of a link's load is exp(STEEP load / target), twice as steep in
+ * each round up to STEEPEST; rounds; pairs of ranks that are looked at, each 0.06 us, and trees
+ * times ranks; copies of each tree, up to so many; what counts as equal. Measured on 64 GPUs of
+ * Perlmutter: an allgather's 64 trees are within the bound after two rounds and 0.4 ms. */
+#define COPSE_ROUTES_STEEP 4
+#define COPSE_ROUTES_STEEPEST 256
+#define COPSE_ROUTES_LATE_ROUNDS 12
+#define COPSE_ROUTES_HANG_ROUNDS 18
+#define COPSE_ROUTES_WORK 4000000
+#define COPSE_ROUTES_VERTICES (1 << 17)
+#define COPSE_ROUTES_COPIES 8
+#define COPSE_ROUTES_ROUNDING 1e-9
+
 /* Repair of a compact schedule: ranks hanging on the root that a search for a place looks at, at
  * first, and where those hang too low, at most; and how many that hang below it may go first.
  * Measured: 1,024 to 16,384 ranks with up to 3 dead parts. */

@@ -11,9 +11,14 @@
  * prices, until there are none. The joint programme finds what each link carries, the makers of
  * trees pack it, and paths are put back (copse_solve_trees_in_parts). The prices of its limits are
  * the proof. docs/theory.md, "The fabric's own routes".
+ *
+ * Before all that trees of any paths, which are optimal and low, are hung on the routes: a rank on
+ * whose way some link carries too much is hung elsewhere in its tree, with all below it. Where
+ * every link then takes the bound's time at most, the cuts of the bound are the proof.
  */
 #include "schedule/solve/routes.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +26,9 @@
 #include "base/exact.h"
 #include "base/types.h"
 #include "schedule/solve/instance.h"
+#include "schedule/loads.h"
 #include "schedule/solve/policy.h"
+#include "schedule/solve/switches.h"
 #include "schedule/solve/trees.h"
 #include "topology/route.h"
 #include "verify/verify.h"
@@ -339,13 +346,416 @@ static copse_status set_trees(struct routed *r, struct copse_solve_seconds *seco
                                     seconds, r->err);
 }
 
+/* ---- trees hung on routes ------------------------------------------------------------------- */
+
+/* A tree by rank. */
+struct hanging {
+  const struct copse_schedule_tree *from;
+  bool reduce;
+  double weight;      /* of M */
+  int *parent;        /* [n] -1: the root */
+  int *way;           /* [n] of the pair */
+  int *depth, *below; /* [n] hops from the root, and to the lowest that hangs there */
+};
+
+/* All of them, and what links carry. The price of a link grows steeply with its load, so that trees
+ * leave what is over the time that they may take. */
+struct hanger {
+  const struct copse_topology *t;
+  const struct copse_routes *routes;
+  int n, n_trees; /* n: ranks */
+  struct hanging *trees;
+  int highest;   /* hops */
+  size_t *first; /* [n * n * ways + 1] of a pair's way: into links */
+  int *links;
+  double target, steep;     /* s per GB that links may take; exponent */
+  double priced;            /* the weight that prices are of */
+  double *bandwidth, *load; /* [n_links] of M */
+  double *price;            /* [n_links] of one more tree */
+  int64_t work;             /* ways that may still be looked at */
+  struct copse_arena arena;
+  struct copse_err *err;
+};
+
+static void release_hanger(struct hanger *h) { copse_arena_free(&h->arena); }
+
+/* Lists links of ways over relays alone, of equal ones the first. */
+static copse_status list_ways(struct hanger *h) {
+  const struct copse_routes *routes = h->routes;
+  size_t ways = (size_t)routes->ways, all = (size_t)h->n * (size_t)h->n * ways, n = 0;
+  COPSE_DO(COPSE_ARRAY(&h->arena, all + 1, h->first, h->err));
+  COPSE_DO(COPSE_ARRAY(&h->arena, routes->n_nodes, h->links, h->err));
+  for (size_t i = 0; i < all; i++) {
+    int src = (int)(i / ways) / h->n, dst = (int)(i / ways) % h->n, way = (int)(i % ways), m;
+    const int *nodes = copse_route_way(routes, src, dst, way, &m);
+    h->first[i] = n;
+    if (src == dst || !copse_route_is_hop(h->t, nodes, m)) continue;
+    if (way > 0 && routes->first[i] == routes->first[i - (size_t)way]) continue;
+    for (int j = 0; j + 1 < m; j++)
+      h->links[n++] = copse_topology_find_link(h->t, nodes[j], nodes[j + 1]);
+  }
+  h->first[all] = n;
+  return COPSE_OK;
+}
+
+/* Returns the number of the first way between a rank and the one that it hangs on. */
+static size_t ways_to(const struct hanger *h, const struct hanging *tree, int parent, int v) {
+  size_t src = (size_t)(tree->reduce ? v : parent), dst = (size_t)(tree->reduce ? parent : v);
+  return (src * (size_t)h->n + dst) * (size_t)h->routes->ways;
+}
+
+static void set_price(struct hanger *h, int link) {
+  double time = 1 / h->bandwidth[link] / h->target;
+  double before = exp(h->steep * (h->load[link] * time - 1));
+  h->price[link] = before * (exp(h->steep * h->priced * time) - 1);
+}
+
+static void set_prices(struct hanger *h, double weight) {
+  if (h->priced == weight) return;
+  h->priced = weight;
+  for (int e = 0; e < h->t->n_links; e++) set_price(h, e);
+}
+
+/* Adds a way's load, or takes it away. */
+static void load_way(struct hanger *h, size_t way, double amount) {
+  for (size_t i = h->first[way]; i < h->first[way + 1]; i++) {
+    h->load[h->links[i]] += amount;
+    set_price(h, h->links[i]);
+  }
+}
+
+/* Returns the price of the cheapest way from `first` on, INFINITY: there is none; *way: which. */
+static double cheapest(struct hanger *h, size_t first, int *way) {
+  double least = INFINITY;
+  for (int k = 0; k < h->routes->ways; k++) {
+    size_t at = first + (size_t)k;
+    double sum = 0;
+    if (h->first[at] == h->first[at + 1]) break;
+    for (size_t i = h->first[at]; i < h->first[at + 1]; i++) sum += h->price[h->links[i]];
+    if (sum >= least) continue;
+    least = sum;
+    *way = k;
+  }
+  h->work--;
+  return least;
+}
+
+static void measure(const struct hanger *h, struct hanging *tree) {
+  memset(tree->below, 0, (size_t)h->n * sizeof *tree->below);
+  for (int v = 0; v < h->n; v++) {
+    int hops = 0;
+    for (int u = tree->parent[v]; u >= 0; u = tree->parent[u])
+      if (tree->below[u] < ++hops) tree->below[u] = hops;
+    tree->depth[v] = hops;
+  }
+}
+
+static bool hangs_below(const struct hanging *tree, int u, int v) {
+  while (u >= 0 && u != v) u = tree->parent[u];
+  return u == v;
+}
+
+static bool is_late(const struct hanger *h, int link) {
+  return h->load[link] > h->target * h->bandwidth[link] * (1 + COPSE_ROUTES_ROUNDING);
+}
+
+/* Whether some link of the way that v hangs by carries too much. */
+static bool hangs_late(const struct hanger *h, const struct hanging *tree, int v) {
+  size_t way = ways_to(h, tree, tree->parent[v], v) + (size_t)tree->way[v];
+  for (size_t i = h->first[way]; i < h->first[way + 1]; i++)
+    if (is_late(h, h->links[i])) return true;
+  return false;
+}
+
+/* Hangs v, with all below it, where that is cheapest; of equal places as it was. */
+static void rehang(struct hanger *h, struct hanging *tree, int v) {
+  int parent = tree->parent[v], way = tree->way[v];
+  size_t before = ways_to(h, tree, parent, v) + (size_t)way;
+  double least = 0;
+  load_way(h, before, -tree->weight);
+  for (size_t i = h->first[before]; i < h->first[before + 1]; i++) least += h->price[h->links[i]];
+  for (int u = 0; u < h->n; u++) {
+    int other = -1;
+    if (tree->depth[u] + 1 + tree->below[v] > h->highest || hangs_below(tree, u, v)) continue;
+    double price = cheapest(h, ways_to(h, tree, u, v), &other);
+    if (price >= least * (1 - COPSE_ROUTES_ROUNDING)) continue;
+    least = price;
+    parent = u;
+    way = other;
+  }
+  bool moved = parent != tree->parent[v];
+  tree->parent[v] = parent;
+  tree->way[v] = way;
+  load_way(h, ways_to(h, tree, parent, v) + (size_t)way, tree->weight);
+  if (moved) measure(h, tree);
+}
+
+static double longest_time(const struct hanger *h) {
+  double most = 0;
+  for (int e = 0; e < h->t->n_links; e++) most = fmax(most, h->load[e] / h->bandwidth[e]);
+  return most;
+}
+
+/* Hangs a tree as it is, each edge by the cheapest way of its pair. *made: all have one. */
+static copse_status hang(struct hanger *h, const struct copse_schedule_tree *from, double weight,
+                         struct hanging *to, bool *made) {
+  *to = (struct hanging){from, from->phase == COPSE_PHASE_REDUCE, weight, NULL, NULL, NULL, NULL};
+  COPSE_DO(COPSE_ARRAYS(&h->arena, (size_t)h->n, int, h->err, &to->parent, &to->way, &to->depth,
+                        &to->below));
+  to->parent[from->root] = -1;
+  for (int e = 0; e < from->n_edges; e++) {
+    int v = to->reduce ? from->edges[e].src : from->edges[e].dst;
+    to->parent[v] = to->reduce ? from->edges[e].dst : from->edges[e].src;
+    size_t first = ways_to(h, to, to->parent[v], v);
+    *made = *made && cheapest(h, first, &to->way[v]) < INFINITY;
+    if (*made) load_way(h, first + (size_t)to->way[v], weight);
+  }
+  measure(h, to);
+  if (h->highest < to->below[from->root]) h->highest = to->below[from->root];
+  return COPSE_OK;
+}
+
+static copse_status hang_all(struct hanger *h, const struct copse_schedule *s, int copies,
+                             bool *made) {
+  size_t links = (size_t)h->t->n_links;
+  COPSE_DO(list_ways(h));
+  COPSE_DO(COPSE_ARRAYS(&h->arena, links, double, h->err, &h->bandwidth, &h->load, &h->price));
+  COPSE_DO(COPSE_ARRAY(&h->arena, (size_t)(s->n_trees * copies), h->trees, h->err));
+  for (int e = 0; e < h->t->n_links; e++)
+    h->bandwidth[e] = copse_q_to_double(h->t->links[e].bandwidth);
+  for (int i = 0; i < s->n_trees * copies && *made; i++) {
+    const struct copse_schedule_tree *tree = &s->trees[i / copies];
+    double weight = copse_q_to_double(tree->weight) / copies;
+    set_prices(h, weight);
+    COPSE_DO(hang(h, tree, weight, &h->trees[h->n_trees++], made));
+  }
+  return COPSE_OK;
+}
+
+/* Goes through all trees, ever steeper, until no link carries too much. */
+static void rehang_all(struct hanger *h) {
+  for (int round = 0; round < COPSE_ROUTES_HANG_ROUNDS && h->work > 0; round++) {
+    bool late = false, all = round >= COPSE_ROUTES_LATE_ROUNDS;
+    h->steep = fmin(2 * h->steep, COPSE_ROUTES_STEEPEST);
+    h->priced = 0; /* prices are of another steepness */
+    for (int i = 0; i < h->n_trees; i++) {
+      struct hanging *tree = &h->trees[i];
+      set_prices(h, tree->weight);
+      for (int v = 0; v < h->n && h->work > 0; v++) {
+        bool is_late = tree->parent[v] >= 0 && hangs_late(h, tree, v);
+        late = late || is_late;
+        if (is_late || (all && tree->parent[v] >= 0)) rehang(h, tree, v);
+      }
+    }
+    if (!late) break;
+  }
+}
+
+/* ---- lower, at the same time ---------------------------------------------------------------- */
+
+/* Whether links of a way can take so much more. */
+static bool has_room(const struct hanger *h, size_t way, double weight) {
+  for (size_t i = h->first[way]; i < h->first[way + 1]; i++) {
+    int e = h->links[i];
+    if (h->load[e] + weight > h->target * h->bandwidth[e] * (1 + COPSE_ROUTES_ROUNDING))
+      return false;
+  }
+  return h->first[way] < h->first[way + 1]; /* else there is no such way */
+}
+
+/* Returns which of the ways from `first` on has room; -1: none. */
+static int find_room(struct hanger *h, size_t first, double weight) {
+  int k = 0;
+  h->work--;
+  while (k < h->routes->ways && !has_room(h, first + (size_t)k, weight)) k++;
+  return k < h->routes->ways ? k : -1;
+}
+
+/* Hangs v higher up where links have room, as high as goes. */
+static void raise(struct hanger *h, struct hanging *tree, int v) {
+  int parent = tree->parent[v], way = tree->way[v];
+  load_way(h, ways_to(h, tree, parent, v) + (size_t)way, -tree->weight);
+  for (int u = 0; u < h->n; u++) {
+    if (tree->depth[u] >= tree->depth[parent] || hangs_below(tree, u, v)) continue;
+    int k = find_room(h, ways_to(h, tree, u, v), tree->weight);
+    if (k < 0) continue;
+    parent = u;
+    way = k;
+  }
+  bool moved = parent != tree->parent[v];
+  tree->parent[v] = parent;
+  tree->way[v] = way;
+  load_way(h, ways_to(h, tree, parent, v) + (size_t)way, tree->weight);
+  if (moved) measure(h, tree);
+}
+
+static void raise_all(struct hanger *h) {
+  double target = h->target, most = longest_time(h);
+  if (h->target < most) h->target = most;
+  for (int depth = 2; depth <= h->highest; depth++)
+    for (int i = 0; i < h->n_trees; i++)
+      for (int v = 0; v < h->n && h->work > 0; v++)
+        if (h->trees[i].depth[v] == depth) raise(h, &h->trees[i], v);
+  h->target = target;
+}
+
+/* ---- as a schedule -------------------------------------------------------------------------- */
+
+/* Returns the next vertex of a tree in the order of its edges: by depth, at each depth from behind
+ * the root's number on, so that roots do not all begin with the same rank; -1: no more. *at: 0 at
+ * first. */
+static int next_vertex(const struct hanger *h, const struct hanging *tree, int *at) {
+  for (; *at < h->highest * h->n; ++*at) {
+    int v = (tree->from->root + *at) % h->n;
+    if (tree->depth[v] != *at / h->n + 1) continue;
+    ++*at;
+    return v;
+  }
+  return -1;
+}
+
+/* Writes a tree's edges, of a reduction backwards. */
+static copse_status keep_edges(const struct hanger *h, const struct hanging *tree,
+                               struct copse_arena *arena, struct copse_schedule_edge *edges) {
+  int n = 0, most = h->n - 1;
+  for (int at = 0, v; (v = next_vertex(h, tree, &at)) >= 0; n++) {
+    int m, *path, src = tree->reduce ? v : tree->parent[v],
+                  dst = tree->reduce ? tree->parent[v] : v;
+    const int *nodes = copse_route_way(h->routes, src, dst, tree->way[v], &m);
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)m, path, h->err));
+    memcpy(path, nodes, (size_t)m * sizeof *path);
+    edges[tree->reduce ? most - 1 - n : n] = (struct copse_schedule_edge){src, dst, path, m};
+  }
+  return COPSE_OK;
+}
+
+static copse_status keep_all(struct hanger *h, int copies, struct copse_schedule *s) {
+  struct copse_schedule_tree *trees;
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)h->n_trees, trees, h->err));
+  for (int i = 0; i < h->n_trees; i++) {
+    struct copse_schedule_edge *edges;
+    const struct copse_schedule_tree *from = h->trees[i].from;
+    COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)h->n - 1, edges, h->err));
+    COPSE_DO(keep_edges(h, &h->trees[i], &s->arena, edges));
+    trees[i] = *from;
+    trees[i].edges = edges;
+    COPSE_DO(copse_q_div(from->weight, (struct copse_q){copies, 1}, &trees[i].weight, h->err));
+  }
+  s->trees = trees;
+  s->n_trees = h->n_trees;
+  s->k = copse_schedule_unit_k(s);
+  return copse_tree_time(h->t, trees, (size_t)h->n_trees, &s->time_per_GB, h->err);
+}
+
+copse_status copse_hang_on_routes(const struct copse_topology *topology,
+                                  const struct copse_routes *routes, struct copse_q target,
+                                  int copies, const struct copse_schedule *from,
+                                  struct copse_schedule *to, bool *made, struct copse_err *err) {
+  COPSE_AT_END(release_hanger)
+  struct hanger h = {.t = topology,
+                     .routes = routes,
+                     .n = topology->n_ranks,
+                     .target = copse_q_to_double(target),
+                     .steep = COPSE_ROUTES_STEEP,
+                     .work = COPSE_ROUTES_WORK,
+                     .err = err};
+  *made = (int64_t)from->n_trees * copies * h.n <= COPSE_ROUTES_VERTICES;
+  if (*made) COPSE_DO(hang_all(&h, from, copies, made));
+  if (!*made) return COPSE_OK;
+  rehang_all(&h);
+  raise_all(&h);
+  return keep_all(&h, copies, to);
+}
+
+/* ---- without a programme -------------------------------------------------------------------- */
+
+/* Adds to each orbit the links that cross a cut: out of it, or into it. */
+static copse_status count_crossing(const struct routed *r, const int *cut, int n, bool into,
+                                   const int *first, int *crossing) {
+  const struct copse_topology *t = r->topology;
+  COPSE_AT_END(copse_free_at) bool *inside = NULL;
+  COPSE_DO(copse_calloc((size_t)t->n_nodes, sizeof *inside, &inside, r->err));
+  for (int i = 0; i < n; i++) inside[cut[i]] = true;
+  for (int e = 0; e < t->n_links; e++) {
+    int src = t->links[e].src, dst = t->links[e].dst;
+    crossing[first[e]] += inside[into ? dst : src] && !inside[into ? src : dst];
+  }
+  return COPSE_OK;
+}
+
+/* Prices the links that cross the bound's cuts; of an allreduce, where shares are free in the bound
+ * to be proved, with the mean over all images under the fabric's symmetries. */
+static copse_status price_cuts(struct routed *r, int64_t *whole) {
+  const struct copse_bound *bound = &r->schedule->bound;
+  size_t links = (size_t)r->topology->n_links;
+  bool both = bound->kind == COPSE_BOUND_PHASES;
+  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry symmetry = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int *first, *members, *crossing;
+  int64_t common = 1;
+  if (both) COPSE_DO(copse_fabric_symmetries(r->topology, &symmetry, r->err));
+  COPSE_DO(copse_links_orbits(&r->physical.network, symmetry.generators,
+                              symmetry.n + symmetry.n_others, &scratch, &first, r->err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, links, int, r->err, &members, &crossing));
+  COPSE_DO(count_crossing(r, bound->cut, bound->n_cut,
+                          !both && copse_collective_reduces(r->options->collective), first,
+                          crossing));
+  if (both)
+    COPSE_DO(count_crossing(r, bound->reduce_cut, bound->n_reduce_cut, true, first, crossing));
+  for (size_t e = 0; e < links; e++) members[first[e]]++;
+  for (size_t e = 0; e < links; e++)
+    COPSE_DO(copse_lcm(common, members[first[e]], &common, r->err));
+  for (size_t e = 0; e < links; e++) whole[e] = crossing[first[e]] * (common / members[first[e]]);
+  return COPSE_OK;
+}
+
+/* Solves for trees on any paths, of equal shares, and hangs them on the routes: *done, they take no
+ * longer than the bound of any trees, or by the tolerance, and the bound's cuts prove it. */
+static copse_status hang_best(struct routed *r, bool *done) {
+  struct copse_solve_options any = *r->options;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *from = NULL;
+  COPSE_AT_END(copse_routes_free) struct copse_routes routes = {0};
+  struct copse_solve_seconds ignored;
+  struct copse_schedule *s = r->schedule;
+  struct copse_q limit;
+  int64_t *whole;
+  bool made = true;
+  *done = false;
+  if (copse_has_clever_switch(r->topology) ||
+      (s->bound.kind != COPSE_BOUND_CUT && s->bound.kind != COPSE_BOUND_PHASES))
+    return COPSE_OK;
+  any.on_routes = any.bound_only = false;
+  any.equal_shares = any.collective == COPSE_ALLREDUCE;
+  if (any.tolerance.num == 0) any.tolerance = COPSE_Q_ZERO;
+  COPSE_DO(copse_solve_schedule(r->topology, &any, &from, &ignored, r->err));
+  COPSE_DO(copse_schedule_expand(from, r->err));
+  COPSE_DO(copse_plan_routes_find(r->topology, &routes, r->err));
+  COPSE_DO(copse_q_add(COPSE_Q_ONE, any.tolerance, &limit, r->err));
+  COPSE_DO(copse_q_mul(limit, s->bound.time_per_GB, &limit, r->err));
+  for (int copies = 1; copies <= COPSE_ROUTES_COPIES && made && !*done; copies *= 2) {
+    COPSE_DO(copse_hang_on_routes(r->topology, &routes, s->bound.time_per_GB, copies, from, s,
+                                  &made, r->err));
+    *done = made && copse_q_cmp(s->time_per_GB, limit) <= 0;
+  }
+  if (!*done) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)r->topology->n_links, whole, r->err));
+  COPSE_DO(price_cuts(r, whole));
+  COPSE_DO(set_bound(r, whole));
+  *done = copse_q_eq(s->routes->time_per_GB, s->bound.time_per_GB);
+  return COPSE_OK;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
 copse_status copse_solve_on_routes(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
                                    struct copse_schedule *schedule,
                                    struct copse_solve_seconds *seconds, struct copse_err *err) {
   COPSE_AT_END(release)
   struct routed r = {.topology = topology, .options = options, .schedule = schedule, .err = err};
+  struct copse_err why = COPSE_ERR_INIT;
   double start = copse_clock_seconds();
+  bool hung;
   if (topology->n_ranks > COPSE_ROUTES_RANKS)
     return copse_fail_at(err, COPSE_UNSUPPORTED, options->label, 0,
                          "the best trees on the fabric's own routes are found for at most %d "
@@ -353,9 +763,16 @@ copse_status copse_solve_on_routes(const struct copse_topology *topology,
                          COPSE_ROUTES_RANKS, topology->n_ranks);
   COPSE_DO(copse_way_finder_new(topology, &r.finder, err));
   COPSE_DO(copse_instance_scale(topology, &r.physical, err));
-  COPSE_DO(find_all(&r));
+  r.err = &why;
+  copse_status status = hang_best(&r, &hung);
+  r.err = err;
+  if (status == COPSE_OVERFLOW) hung = false; /* other numbers may fit */
+  if (status != COPSE_OK && status != COPSE_OVERFLOW)
+    return copse_fail(err, status, "%s", why.text);
+  if (!hung) COPSE_DO(find_all(&r));
   seconds->optimum += copse_clock_seconds() - start;
-  if (!options->bound_only) return set_trees(&r, seconds);
+  if (!options->bound_only) return hung ? COPSE_OK : set_trees(&r, seconds);
+  schedule->n_trees = 0;
   schedule->time_per_GB = schedule->routes->time_per_GB;
   return COPSE_OK;
 }

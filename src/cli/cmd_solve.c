@@ -417,6 +417,11 @@ static void print_standing(const struct copse_schedule *s, bool bound_only) {
         "reduce_scatter and allgather load different links, so they are faster than in turn;\n"
         "no allreduce is faster than %s s/GB\n",
         bound);
+  else if (s->bound.kind == COPSE_BOUND_FORESTS)
+    printf(
+        "no reduce and broadcast forests with common shares take less than %s s/GB; this is %.3g "
+        "%% above it\n",
+        bound, copse_cli_gap_percent(s->time_per_GB, s->bound.time_per_GB));
   else
     printf("bound: %s s/GB; this is %.3g %% above it\n", bound,
            100 * (copse_q_to_double(s->time_per_GB) / copse_q_to_double(s->bound.time_per_GB) - 1));

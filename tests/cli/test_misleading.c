@@ -79,6 +79,27 @@ START_TEST(the_default_has_the_fewest_trees_at_the_optimum) {
 }
 END_TEST
 
+/* Ranks at g0 by 5 GB/s each, and at each other by a third of one: by hand equal shares take 1/4
+ * s/GB, and 29, 1 and 1 of 31 parts 6/31. */
+START_TEST(equal_shares_are_no_optimum_where_unequal_ones_are_faster) {
+  copse_test_write(
+      "three.json",
+      "{\"format\": \"copse-topology/1\", \"nodes\": [{\"id\": \"g0\", \"type\": \"gpu\"},"
+      "{\"id\": \"g1\", \"type\": \"gpu\"}, {\"id\": \"g2\", \"type\": \"gpu\"}], \"links\": ["
+      "{\"src\": \"g0\", \"dst\": \"g1\", \"bandwidth\": 5},"
+      "{\"src\": \"g0\", \"dst\": \"g2\", \"bandwidth\": 5},"
+      "{\"src\": \"g1\", \"dst\": \"g2\", \"bandwidth\": \"1/3\"}]}");
+  ck_assert_int_eq(run("@ solve %%/three.json -c allreduce --compact --json"), 0);
+  expect(result.out, "\"time_per_GB\": \"1/4\"");
+  expect(result.out, "\"bound_time_per_GB\": \"6/31\", \"bound_kind\": \"forests\"");
+  expect(result.out, "\"optimal\": false, \"gap_percent\": 29.16666667");
+  ck_assert_int_eq(run("@ solve %%/three.json -c allreduce --compact -o %%/three-s.json"), 0);
+  expect(result.out, "less than 0.193548 s/GB; this is 29.2 % above it");
+  ck_assert_int_eq(run("@ verify %%/three-s.json -t %%/three.json --json"), 0);
+  expect(result.out, "\"forests_optimal\": false");
+}
+END_TEST
+
 START_TEST(only_bare_names_are_of_the_catalogue) {
   static const char *const cases[][2] = {
       {"topo /nonexistent/dgx-h100", "/nonexistent/dgx-h100: cannot open"},
@@ -468,6 +489,7 @@ int main(void) {
   tcase_add_test(all, a_large_schedule_is_announced);
   tcase_add_test(all, a_plan_larger_than_a_file_is_refused);
   tcase_add_test(all, the_default_has_the_fewest_trees_at_the_optimum);
+  tcase_add_test(all, equal_shares_are_no_optimum_where_unequal_ones_are_faster);
   tcase_add_test(all, only_bare_names_are_of_the_catalogue);
   if (COPSE_TEST_RESULTS) tcase_add_test(all, an_interrupted_plans_leaves_nothing_that_loads);
   tcase_add_test(all, plans_that_fail_leave_nothing);

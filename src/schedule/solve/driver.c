@@ -363,7 +363,8 @@ static copse_status try_free_shares(struct solving *b) {
     note_shares(b, time,
                 b->options->compact ? "trees of them are not compact"
                                     : "trees of them are not listed for so many ranks");
-    return COPSE_OK;
+    return marked ? COPSE_OK
+                  : copse_shares_bound(b->topology, b->options, &shares, time, schedule, b->err);
   }
   if (order < 0 && b->options->bound_only) schedule->time_per_GB = time;
   if (order < 0 && !b->options->bound_only) {
@@ -475,25 +476,6 @@ copse_status copse_solve_in_part(const struct copse_topology *topology,
 }
 
 /* ---- together ------------------------------------------------------------------------------ */
-
-copse_status copse_solve_best_time(const struct copse_topology *topology,
-                                   const struct copse_solve_options *options, struct copse_q *time,
-                                   struct copse_schedule **made, struct copse_err *err) {
-  struct copse_solve_options exact = *options;
-  struct copse_schedule *best = NULL;
-  struct copse_solve_seconds ignored;
-  *made = NULL;
-  exact.k = 0;
-  exact.tolerance = COPSE_Q_ZERO;
-  exact.bound_only = !copse_has_clever_switch(topology);
-  COPSE_DO(copse_solve_schedule(topology, &exact, &best, &ignored, err));
-  *time = best->time_per_GB;
-  if (exact.bound_only)
-    copse_schedule_free(best);
-  else
-    *made = best;
-  return COPSE_OK;
-}
 
 /* Solves the whole for trees, without regard to whether a tolerance is met. */
 static copse_status solve_trees(struct solving *b) {
@@ -670,36 +652,46 @@ static copse_status try_shares(struct solving *b, const struct copse_repair *at,
   return COPSE_OK;
 }
 
+/* What an allreduce's phases reach that run together. */
+struct together {
+  struct copse_shares shares;
+  struct copse_q time;
+};
+
+static void free_together(struct together *t) { copse_shares_free(&t->shares); }
+
 /* Repairs an allreduce whose phases run together, with shares that are equal all the same; if high,
- * also with links divided evenly. *faster: than phase after phase, or that is not known. */
+ * also with links divided evenly. `together`: the best shares and their time, if known. *faster:
+ * than phase after phase, or that is not known. */
 static copse_status repair_together(const struct solving *like, const struct solving *bound,
                                     const struct copse_schedule *from, int most,
-                                    struct copse_schedule **out, bool *faster) {
+                                    struct copse_schedule **out, struct together *together,
+                                    bool *faster) {
   COPSE_AT_END(release) struct solving b = *like;
-  COPSE_AT_END(copse_shares_free) struct copse_shares shares = {0};
+  struct copse_shares *shares = &together->shares;
   struct copse_solve_options options = *b.options;
-  struct copse_q time, n = {b.topology->n_ranks, 1};
+  struct copse_q n = {b.topology->n_ranks, 1};
   if (lists_shares(&b)) options.notes = NULL; /* what is made then has notes of its own */
   for (int level = 0, again = 1; level < 2 && again; level++) {
     double begun = copse_clock_seconds();
-    copse_shares_free(&shares);
+    copse_shares_free(shares);
     COPSE_DO(copse_shares_find_time(b.topology, &options, &bound->broadcast.instance,
-                                    bound->schedule->bound.time_per_GB, true, level > 0, &shares,
-                                    &time, b.err));
+                                    bound->schedule->bound.time_per_GB, true, level > 0, shares,
+                                    &together->time, b.err));
     b.seconds->optimum += copse_clock_seconds() - begun;
-    *faster = shares.outcome != COPSE_JOINT_NOT_BETTER;
-    if (shares.outcome != COPSE_JOINT_PROVED) return COPSE_OK;
-    bool equal = copse_shares_are_equal(&shares, b.topology->n_ranks);
+    *faster = shares->outcome != COPSE_JOINT_NOT_BETTER;
+    if (shares->outcome != COPSE_JOINT_PROVED) return COPSE_OK;
+    bool equal = copse_shares_are_equal(shares, b.topology->n_ranks);
     struct copse_repair of = {b.topology, options.healthy, from, &bound->broadcast.instance.network,
-                              .together = shares.part};
-    COPSE_DO(copse_q_div(shares.rate, n, &of.x, b.err));
+                              .together = shares->part};
+    COPSE_DO(copse_q_div(shares->rate, n, &of.x, b.err));
     begun = copse_clock_seconds();
-    if (equal) COPSE_DO(try_shares(&b, &of, &shares, time, most, out));
+    if (equal) COPSE_DO(try_shares(&b, &of, shares, together->time, most, out));
     b.seconds->pack += copse_clock_seconds() - begun;
-    again = equal && shares.can_level && (!*out || copse_schedule_height(*out) > most);
+    again = equal && shares->can_level && (!*out || copse_schedule_height(*out) > most);
   }
   if (!lists_shares(&b) && !*out) /* high ones are taken too: equal shares are slower */
-    note_shares(&b, time, "trees of them were not found near the healthy ones");
+    note_shares(&b, together->time, "trees of them were not found near the healthy ones");
   return COPSE_OK;
 }
 
@@ -726,6 +718,7 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
                                struct copse_solve_seconds *seconds) {
   COPSE_AT_END(release) struct solving b = *like;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *healthy = NULL;
+  COPSE_AT_END(free_together) struct together together = {0};
   const struct copse_schedule *from = b.options->from;
   bool alike = false, faster = false;
   b.seconds = seconds;
@@ -736,7 +729,7 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
   if (b.listed > 0 && b.listed <= most) return COPSE_OK;
   COPSE_DO(start(&b));
   COPSE_DO(solve_bound(&b));
-  if (may_differ(&b)) COPSE_DO(repair_together(like, &b, from, most, out, &faster));
+  if (may_differ(&b)) COPSE_DO(repair_together(like, &b, from, most, out, &together, &faster));
   /* of more ranks packing takes long, and is not lower */
   *high = *out && copse_schedule_height(*out) > most && lists_shares(&b) &&
           b.topology->n_ranks < copse_trust_from(b.options->trust_from);
@@ -747,6 +740,9 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
     if (repairs) COPSE_DO(repair(&b, from, &made));
     if (made) take_lower(&b, out);
   }
+  if (*out && together.shares.outcome == COPSE_JOINT_PROVED)
+    COPSE_DO(
+        copse_shares_bound(b.topology, b.options, &together.shares, together.time, *out, b.err));
   *high = *out && !alike && copse_schedule_height(*out) > most && !b.options->compact &&
           b.topology->n_ranks <= COPSE_COMPACT_RANKS;
   return COPSE_OK;

@@ -413,6 +413,25 @@ static copse_status root_bound(const struct copse_topology *topology,
   return copse_q_div((struct copse_q){instance.scale, 1}, optimum.x, &bound->time_per_GB, err);
 }
 
+copse_status copse_solve_best_time(const struct copse_topology *topology,
+                                   const struct copse_solve_options *options, struct copse_q *time,
+                                   struct copse_schedule **made, struct copse_err *err) {
+  struct copse_solve_options exact = *options;
+  struct copse_schedule *best = NULL;
+  struct copse_solve_seconds ignored;
+  *made = NULL;
+  exact.k = 0;
+  exact.tolerance = COPSE_Q_ZERO;
+  exact.bound_only = !copse_has_clever_switch(topology);
+  COPSE_DO(copse_solve_schedule(topology, &exact, &best, &ignored, err));
+  *time = best->time_per_GB;
+  if (exact.bound_only)
+    copse_schedule_free(best);
+  else
+    *made = best;
+  return COPSE_OK;
+}
+
 copse_status copse_narrowest_bound(const struct copse_topology *topology,
                                    const struct copse_solve_options *options,
                                    struct copse_schedule *schedule, struct copse_err *err) {

@@ -718,7 +718,7 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
                                struct copse_solve_seconds *seconds) {
   COPSE_AT_END(release) struct solving b = *like;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *healthy = NULL;
-  COPSE_AT_END(free_together) struct together together = {0};
+  COPSE_AT_END(free_together) struct together together = {.shares.outcome = COPSE_JOINT_NOT_BETTER};
   const struct copse_schedule *from = b.options->from;
   bool alike = false, faster = false;
   b.seconds = seconds;

@@ -569,7 +569,8 @@ static copse_status settle_variant(struct repairing *r, int index, bool *settled
   bool moving = true, hangs;
   int left = r->strict ? COPSE_REPAIR_AGAIN : 0;
   COPSE_DO(settle_free(r, index, settled));
-  while (!*settled && (moving || left-- > 0) && r->n_turns++ < COPSE_REPAIR_TURNS) {
+  while (!*settled && (moving || left-- > 0) &&
+         (r->from->together || r->n_turns++ < COPSE_REPAIR_TURNS)) { /* looks end those together */
     if (moving) {
       COPSE_DO(settle_some(r, index, FULL, true, &moving, &hangs));
       COPSE_DO(push_out(r, index));

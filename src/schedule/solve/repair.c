@@ -232,6 +232,14 @@ static copse_status detach(struct repairing *r, int index, int rank, int *at) {
 
 /* ---- finding places ------------------------------------------------------------------------ */
 
+/* Whether a search comes back over a link, at whose end it is; FULL's go over full ones too. */
+static bool may_cross(const struct repairing *r, int link, bool over_full) {
+  int at = r->from->network->links[link].dst;
+  if (room(r, link) <= kept(r, link) && (!over_full || r->capacity[link] == 0 || r->held[link]))
+    return false;
+  return !r->sparing || r->crossed[at] + r->was_full[link] <= 1;
+}
+
 /* Searches backwards from a node through relays over links with room, with FULL over as few full
  * ones as there are, those far away first: around a place all may be. Finds r->ends, at most
  * `deepest` in the tree: more of them as long as all are deeper than `wanted`. Ranks that hang
@@ -246,18 +254,18 @@ static void search_back(struct repairing *r, int index, int node, enum reach rea
   if (r->n_looks > r->from->looks) return;
   r->n_searches++;
   r->stamp[node] = r->n_searches;
-  r->away[node] = 0;
+  r->away[node] = r->crossed[node] = 0;
   copse_queue_push(&queue, node);
   while (r->n_ends < most && (n_again > 0 || !copse_queue_is_empty(&queue))) {
     bool full = copse_queue_is_empty(&queue);
     int b = full ? r->queue[--n_again] : copse_queue_pop(&queue);
     for (int i = r->entering.first[b]; i < r->entering.first[b + 1] && r->n_ends < most; i++) {
       int e = r->entering.item[i], a = r->from->network->links[e].src;
-      if (room(r, e) <= kept(r, e) && (!full || r->capacity[e] == 0 || r->held[e])) continue;
-      if (r->stamp[a] == r->n_searches) continue;
+      if (!may_cross(r, e, full) || r->stamp[a] == r->n_searches) continue;
       r->stamp[a] = r->n_searches;
       r->via[a] = e;
       r->away[a] = r->away[b] + 1;
+      r->crossed[a] = r->crossed[b] + r->was_full[e];
       if (r->numbers.rank_of[a] < 0) {
         if (reach != NEAR || r->away[a] < COPSE_REPAIR_NEAR) copse_queue_push(&queue, a);
         continue;
@@ -630,10 +638,12 @@ static copse_status prepare(struct repairing *r, bool *fits) {
   if (!*fits) return COPSE_OK;
   drop_roots(r);
   COPSE_DO(list_users(r));
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->t->n_links, r->was_full, r->err));
+  for (int e = 0; e < r->t->n_links; e++) r->was_full[e] = room(r, e) <= 0;
   COPSE_DO(copse_links_by_destination(r->from->network, r->arena, &r->entering, r->err));
   COPSE_DO(COPSE_ARRAY(r->arena, COPSE_REPAIR_ENDS, r->ends, r->err));
   return COPSE_ARRAYS(r->arena, (size_t)r->t->n_nodes, int, r->err, &r->via, &r->stamp, &r->away,
-                      &r->queue);
+                      &r->crossed, &r->queue);
 }
 
 /* ---- what was made ------------------------------------------------------------------------- */
@@ -694,6 +704,7 @@ static copse_status try_height(struct repairing *detached, int higher, enum way 
   r.arena = &arena;
   r.higher = higher;
   r.strict = way == STRICT;
+  r.sparing = way == SPARING;
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.load, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.held, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_nodes, r.stamp, r.err)); /* searches count anew */
@@ -724,8 +735,9 @@ static copse_status try_height(struct repairing *detached, int higher, enum way 
   return keep(&r, schedule);
 }
 
-/* Tries that make trees as high as is allowed only where nothing else is found; at last those that
- * never make higher ones; the first that is low enough, else the lowest. None follows one that
+/* Tries that make trees as high as is allowed only where nothing else is found; then those that
+ * never make higher ones; at last those that spare full links; the first that is low enough, else
+ * the lowest. None follows one that
  * looked at too many ranks. */
 copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
                                 bool *made, struct copse_err *err) {
@@ -739,7 +751,8 @@ copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_
   if (!fits) return COPSE_OK;
   COPSE_DO(detach_all(&r));
   int most = r.height + COPSE_REPAIR_HIGHEST;
-  for (enum way way = repair->in_pieces ? IN_PIECES : WHOLE; way <= STRICT; way++) {
+  enum way end = repair->together ? STRICT : SPARING;
+  for (enum way way = repair->in_pieces ? IN_PIECES : WHOLE; way <= end; way++) {
     int higher = repair->together && way == STRICT ? COPSE_REPAIR_HIGHEST : COPSE_REPAIR_HIGHER;
     int last = repair->in_pieces && way == IN_PIECES ? COPSE_REPAIR_HIGHER : COPSE_REPAIR_HIGHEST;
     for (; higher <= last && lowest > most && r.n_looks <= repair->looks; higher++)

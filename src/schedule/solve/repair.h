@@ -50,7 +50,9 @@ struct copse_repair {
  * leave them first: what such a tree branches at near its root needs room there, while a single way
  * finds some at many places. In the end ranks of trees that are too high move nearer to their
  * roots, over what room is left. Where that is not low enough no way is taken by which a tree is
- * too high; rather others give way on full links, and a tree that is stuck is made anew.
+ * too high; rather others give way on full links, and a tree that is stuck is made anew. At last
+ * ways cross one link at most that was full: on a torus whose links are all full a way through
+ * another host's switch takes room without which no tree can be repaired.
  *
  * The optimum is no matter of trust: trees are held against the capacities that reach it, and
  * whoever reads the schedule adds them up again. That they are found is a heuristic. It is local:

@@ -28,8 +28,10 @@ struct variant {
 enum reach { NEAR, FAR, FULL };
 
 /* WHOLE: trees as they are. IN_PIECES: trees that lost many ways are in pieces. STRICT: none is too
- * high; where phases run together in pieces too. */
-enum way { WHOLE, IN_PIECES, STRICT };
+ * high; where phases run together in pieces too. SPARING: ways cross one full link at most. Where
+ * the links into each host are full, as on a torus, a way through another host's switch takes room
+ * without which some tree can't enter that host. */
+enum way { WHOLE, IN_PIECES, STRICT, SPARING };
 
 /* A rank that another can hang on: its node in the image, its number and depth in the tree, and how
  * many links away it is. */
@@ -64,6 +66,7 @@ struct repairing {
   int64_t *aim;      /* [n_links] what the optimum of both phases together has there */
   int *back;         /* [n_links] the way back, whose load counts too; or -1 */
   bool *held;        /* [n_links] full of what has come there */
+  bool *was_full;    /* [n_links] before anything was detached */
   struct copse_adjacency entering; /* links by destination */
 
   /* ---- variants ---- */
@@ -78,6 +81,7 @@ struct repairing {
   /* ---- what is allowed, and counted ---- */
   int higher;      /* by how much trees should not exceed the healthy height, */
   bool strict;     /* or must not */
+  bool sparing;    /* ways cross one link that was full, at most */
   int n_turns;     /* how often something took a full link */
   int64_t n_looks; /* at ranks, together */
 
@@ -85,6 +89,7 @@ struct repairing {
   int *via;   /* the link that it came by */
   int *stamp; /* the search that was there last */
   int *away;  /* links from the start */
+  int *crossed; /* of these, links that were full */
   int *queue;
   int n_searches;
   struct end *ends; /* [COPSE_REPAIR_ENDS] that the last search met, nearest first */

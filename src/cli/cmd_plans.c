@@ -775,8 +775,8 @@ static const char usage[] =
     "--objective' for some sizes, finds by 'copse simulate' which is fastest where, in chunks or\n"
     "packets, and lowers, proves and writes those, each with the sizes that it is for. For the\n"
     "sake of few plans one that is predicted within 1 % of the best will do, which is the\n"
-    "fastest or, within 3 % of that, one with fewer hops; what costs more than 1 % is said. The\n"
-    "folder is what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its\n"
+    "fastest or, within some 3 % of that, one with fewer hops; what costs more than 1 % is said.\n"
+    "The folder is what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its\n"
     "schedule, and index.json tells all. It is made beside and renamed at the end, so that a call\n"
     "that is interrupted leaves nothing that loads.\n\n";
 

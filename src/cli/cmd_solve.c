@@ -736,10 +736,10 @@ static const char *const objectives[] = {"throughput", "latency", NULL};
 static const struct copse_option instead[] = {
     {"--bound-only", 0, NULL, "the optimum and its cut, no trees", TO(what.solve.bound_only)},
     {"--pareto", 0, NULL,
-     "a table instead of a schedule: hops against bandwidth. Of schedules of\n"
-     "k trees per root, for each k up to the optimum's, at most 64 or --k K,\n"
-     "and baselines, those that no other equals in both, and at which sizes\n"
-     "each is fastest by 'copse simulate'",
+     "a table instead of a schedule: hops against bandwidth. Of what 'copse\n"
+     "plans' and --objective begin with, and of every k up to the optimum's,\n"
+     "at most 64 or --k K, those that no other equals in both, and those\n"
+     "that are the fastest at some size, lowered for it",
      TO(pareto)},
     {"--each-failure", 0, "TYPE",
      "solve also for the failure of each single node of a type: nic, switch\n"

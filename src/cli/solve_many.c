@@ -1,18 +1,20 @@
 /*
  * Many schedules of one topology: --each-failure one for each node that may fail, solved and
  * verified by itself; --groups, those of groups of ranks that share the fabric at the same time,
- * verified together; --pareto, few and many trees. A failure that a symmetry of the fabric takes to
+ * verified together; --pareto, all proposals. A failure that a symmetry of the fabric takes to
  * another is solved once; the other's schedule is the image of the first.
  */
 #include "cli/solve_many.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "predict/policy.h"
 #include "predict/predict.h"
 #include "predict/propose.h"
 #include "schedule/adapt.h"
@@ -495,22 +497,23 @@ int copse_cli_solve_many(struct copse_cli_many *how) { return copse_cli_do(solve
 /* ---- --pareto ------------------------------------------------------------------------------- */
 
 /*
- * copse solve --pareto: hops against bandwidth. Schedules of few and many trees per root and the
- * baselines are made and verified; of these the table has the ones that no other beats or equals in
- * both height and time, with the message sizes at which each is predicted to be the fastest.
+ * copse solve --pareto: hops against bandwidth. Of the proposals that --objective and plans begin
+ * with, and of every number of trees, the table has those that no other beats or equals in both
+ * hops and time, and those that are predicted to be the fastest at some message size.
  */
 
 #define MOST_K 64      /* trees per root, without --k */
-#define N_SIZES 11     /* 1 KiB to 1 GiB in powers of 4 */
-#define SAME_TIME 1e-9 /* relative: equal but for rounding */
+#define MOST_TIMED_K 16 /* with more they are of interest on the frontier alone */
+#define MOST_PIECES 16  /* chunks of a schedule for a size */
+#define N_SIZES 11      /* 1 KiB to 1 GiB in powers of 4 */
 
 struct row {
-  char name[24]; /* "optimal", "k=2", "ring" */
-  int64_t k;     /* 0: of a baseline, which has no k */
+  char name[COPSE_PROPOSAL_NAME]; /* "optimal", "k=2", "rings" */
+  int64_t k;                      /* 0: of a baseline, which has no k */
   struct copse_q time_per_GB;
-  int trees, height;
-  bool best[N_SIZES];
-  struct copse_prediction prediction;
+  int trees, height, hops;
+  double us[N_SIZES]; /* INFINITY: more than a row before it takes */
+  bool listed, best[N_SIZES];
 };
 
 struct pareto {
@@ -519,13 +522,12 @@ struct pareto {
   struct copse_cli_work *work; /* its schedule: the exact one */
   struct copse_predict_options predicted;
   struct copse_routes routes;
-  struct row *rows; /* by height, and so by falling time */
+  double least_us[N_SIZES]; /* of all rows */
+  struct row *rows;         /* as proposed, then by hops */
   size_t n_rows, rows_capacity;
-  struct copse_err *err;
 };
 
 static void free_pareto(struct pareto *j) {
-  for (size_t i = 0; i < j->n_rows; i++) copse_predictions_free(&j->rows[i].prediction, 1);
   free(j->rows);
   copse_routes_free(&j->routes);
 }
@@ -539,120 +541,127 @@ static double above(const struct pareto *j, const struct row *row) {
          1;
 }
 
-/* ---- the frontier -------------------------------------------------------------------------- */
+/* ---- sizes --------------------------------------------------------------------------------- */
 
-/* Whether there is no reason to take b instead of a. */
-static bool covers(const struct row *a, const struct row *b) {
-  int time = copse_q_cmp(a->time_per_GB, b->time_per_GB);
-  if (a->height > b->height || time > 0) return false;
-  return a->height < b->height || time < 0 || a->trees <= b->trees;
-}
-
-/* Puts a row into its place, and takes out the rows that it covers. `schedule` is expanded. */
-static copse_status add(struct pareto *j, struct row row, const struct copse_schedule *schedule) {
-  size_t kept = 0, at = 0;
-  for (size_t i = 0; i < j->n_rows; i++)
-    if (covers(&j->rows[i], &row)) return COPSE_OK;
-  COPSE_DO(COPSE_GROW(j->rows, j->rows_capacity, j->n_rows + 1, j->err));
-  COPSE_DO(
-      copse_predict_schedule(j->work->topology, schedule, &j->predicted, &row.prediction, j->err));
-  for (size_t i = 0; i < j->n_rows; i++)
-    if (covers(&row, &j->rows[i]))
-      copse_predictions_free(&j->rows[i].prediction, 1);
-    else
-      j->rows[kept++] = j->rows[i];
-  while (at < kept && j->rows[at].height < row.height) at++;
-  memmove(j->rows + at + 1, j->rows + at, (kept - at) * sizeof *j->rows);
-  j->rows[at] = row;
-  j->n_rows = kept + 1;
+/* Times a schedule at a size; chunks 0: cut as its objective or the plan says. */
+static copse_status time_cut(struct pareto *j, const struct copse_prediction *prediction,
+                             const struct copse_schedule *schedule, int size, struct row *row,
+                             struct copse_err *err) {
+  struct copse_sim_options sim = prediction->sim;
+  copse_sim_options_of_schedule(schedule, &sim);
+  struct copse_sim_question question = {.dag = &prediction->dag,
+                                        .options = &sim,
+                                        .unit_bytes = bytes_of(size),
+                                        .most_us = fmin(j->least_us[size], row->us[size])};
+  if (isinf(question.most_us))
+    question.most_us = 0;
+  else
+    question.most_us *= 1 + CLOSE_TIME;
+  sim.quick_part = QUICK_PART;
+  COPSE_DO(copse_simulate_all(j->work->topology, &question, 1, err));
+  row->us[size] = fmin(row->us[size], question.result.us);
   return COPSE_OK;
 }
 
-static copse_status consider(struct pareto *j, struct copse_schedule *schedule, const char *name) {
+/* Times a schedule that is made for a size, in which ranks deal short messages to their workers, in
+ * several numbers of chunks. */
+static copse_status time_for_size(struct pareto *j, struct copse_schedule *schedule, int size,
+                                  struct row *row, struct copse_err *err) {
+  COPSE_AT_END(copse_prediction_free) struct copse_prediction prediction = {0};
+  struct copse_schedule_objective *objective = &schedule->objective;
+  objective->bytes = (int64_t)bytes_of(size);
+  objective->chunks = 1;
+  objective->alpha_occupies = j->predicted.sim.alpha_occupies;
+  COPSE_DO(
+      copse_q_make(llround(j->predicted.sim.alpha_us * 1e6), 1000000, &objective->alpha_us, err));
+  COPSE_DO(copse_predict_schedule(j->work->topology, schedule, &j->predicted, &prediction, err));
+  for (; objective->chunks <= MOST_PIECES; objective->chunks *= 2)
+    COPSE_DO(time_cut(j, &prediction, schedule, size, row, err));
+  return COPSE_OK;
+}
+
+/* Times a schedule at all sizes, as it is and as it is lowered for each. */
+static copse_status time_row(struct pareto *j, struct copse_schedule *schedule, struct row *row,
+                             struct copse_err *err) {
+  const struct copse_schedule_objective none = schedule->objective;
+  COPSE_AT_END(copse_prediction_free) struct copse_prediction prediction = {0};
+  copse_status status = COPSE_OK;
+  COPSE_DO(copse_predict_schedule(j->work->topology, schedule, &j->predicted, &prediction, err));
+  for (int i = 0; i < N_SIZES; i++) {
+    COPSE_DO(time_cut(j, &prediction, schedule, i, row, err));
+  }
+  for (int i = 0; i < N_SIZES && status == COPSE_OK; i++)
+    if (!copse_prediction_is_coarse(&prediction)) status = time_for_size(j, schedule, i, row, err);
+  schedule->objective = none;
+  for (int i = 0; i < N_SIZES; i++) j->least_us[i] = fmin(j->least_us[i], row->us[i]);
+  return status;
+}
+
+/* ---- the frontier -------------------------------------------------------------------------- */
+
+/* Whether there is no reason to take b, but for its time at some size, instead of a. */
+static bool covers(const struct row *a, const struct row *b) {
+  int time = copse_q_cmp(a->time_per_GB, b->time_per_GB);
+  if (a->hops > b->hops || time > 0) return false;
+  return a->hops < b->hops || time < 0 || a->trees <= b->trees;
+}
+
+static bool is_covered(const struct pareto *j, const struct row *row) {
+  for (size_t i = 0; i < j->n_rows; i++)
+    if (covers(&j->rows[i], row)) return true;
+  return false;
+}
+
+static copse_status take(void *context, struct copse_schedule *schedule, const char *name,
+                         struct copse_err *err) {
+  struct pareto *j = context;
   struct row row = {.k = schedule->k,
                     .time_per_GB = schedule->time_per_GB,
                     .trees = schedule->n_trees,
-                    .height = copse_schedule_height(schedule)};
-  snprintf(row.name, sizeof row.name, "%s", name);
-  COPSE_DO(copse_schedule_expand(schedule, j->err));
-  return add(j, row, schedule);
-}
-
-/* Considers k trees per root; 0: the exact one, which stays. */
-static copse_status consider_k(struct pareto *j, int64_t k) {
-  struct copse_solve_options options = j->options;
-  struct copse_solve_seconds ignored;
-  struct copse_schedule *schedule;
-  char name[24] = "optimal";
-  options.k = k;
-  if (k > 0) snprintf(name, sizeof name, "k=%" PRId64, k);
-  COPSE_DO(copse_cli_solve_checked(j->work->topology, &options, false, &schedule, &ignored, NULL,
-                                   j->err));
-  copse_status status = consider(j, schedule, name);
-  if (k == 0)
+                    .height = copse_schedule_height(schedule),
+                    .hops = copse_proposal_hops(schedule)};
+  bool timed = strncmp(name, "k=", 2) != 0 || row.k <= MOST_TIMED_K || !is_covered(j, &row);
+  if (strcmp(name, COPSE_NEAR_NAME) == 0)
+    snprintf(row.name, sizeof row.name, "k=%" PRId64, row.k);
+  else
+    snprintf(row.name, sizeof row.name, "%s", name);
+  for (int i = 0; i < N_SIZES; i++) row.us[i] = INFINITY;
+  copse_status status = timed ? time_row(j, schedule, &row, err) : COPSE_OK;
+  if (status == COPSE_OK) status = COPSE_GROW(j->rows, j->rows_capacity, j->n_rows + 1, err);
+  if (status == COPSE_OK) j->rows[j->n_rows++] = row;
+  if (!j->work->schedule)
     j->work->schedule = schedule;
   else
     copse_schedule_free(schedule);
+  copse_progress_report(&j->work->progress, "proposals", (int64_t)j->n_rows, 0);
   return status;
 }
 
-static copse_status consider_baseline(struct pareto *j, enum copse_baseline kind,
-                                      struct copse_baseline_shared *shared) {
-  const struct copse_baseline_options like = {.collective = j->options.collective,
-                                              .root = j->options.root,
-                                              .like = j->work->schedule,
-                                              .shared = shared};
-  struct copse_schedule *schedule;
-  struct copse_verify_report report;
-  struct copse_err why = COPSE_ERR_INIT;
-  copse_status status = copse_baseline_make(j->work->topology, kind, &like, &schedule, NULL, &why);
-  if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) return COPSE_OK; /* there is none */
-  if (status != COPSE_OK) return copse_fail(j->err, status, "%s", why.text);
-  status = copse_verify_schedule(schedule, j->work->topology, "schedule", &report, &why);
-  status = copse_cli_own(status, copse_baseline_name(kind), &why, j->err);
-  if (status == COPSE_OK) status = consider(j, schedule, copse_proposal_name(kind));
-  copse_schedule_free(schedule);
-  return status;
-}
+COPSE_ORDER(by_hops, struct row,
+            COPSE_UP(hops) ?: copse_q_cmp(b->time_per_GB, a->time_per_GB) ?: COPSE_UP(trees))
 
-static copse_status trace(struct pareto *j) {
-  struct copse_baseline_shared shared = {0};
-  int64_t most = j->options.k > 0 ? j->options.k : MOST_K;
-  copse_status status = COPSE_OK;
-  COPSE_DO(consider_k(j, 0));
-  if (most >= j->work->schedule->k) most = j->work->schedule->k - 1;
-  for (int64_t k = 1; k <= most; k++) {
-    COPSE_DO(consider_k(j, k));
-    copse_progress_report(&j->work->progress, "k", k, most);
+/* Finds at each size the fastest, of those within CLOSE_TIME the one of fewest hops, on the
+ * frontier if there is one; and what is to be listed. */
+static void find_listed(struct pareto *j) {
+  struct row *rows = j->rows;
+  for (size_t i = 0; i < j->n_rows; i++) {
+    rows[i].listed = true;
+    for (size_t b = 0; b < j->n_rows && rows[i].listed; b++)
+      rows[i].listed =
+          i == b || !covers(&rows[b], &rows[i]) || (i < b && covers(&rows[i], &rows[b]));
   }
-  for (int kind = 0; kind < COPSE_N_BASELINES && status == COPSE_OK; kind++)
-    if (copse_baseline_exists((enum copse_baseline)kind, j->options.collective))
-      status = consider_baseline(j, (enum copse_baseline)kind, &shared);
-  copse_baseline_shared_free(&shared);
-  return status;
-}
-
-/* ---- sizes --------------------------------------------------------------------------------- */
-
-/* Finds at each size the fastest, of equals the one of fewest hops. */
-static copse_status find_best(struct pareto *j) {
-  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  int n = (int)j->n_rows;
-  struct copse_prediction *predictions;
-  double bytes[N_SIZES], *us;
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n, predictions, j->err));
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)n * N_SIZES, us, j->err));
-  for (int i = 0; i < n; i++) predictions[i] = j->rows[i].prediction; /* borrowed */
-  for (int i = 0; i < N_SIZES; i++) bytes[i] = bytes_of(i);
-  COPSE_DO(
-      copse_predictions_time(j->work->topology, predictions, n, bytes, N_SIZES, true, us, j->err));
   for (int s = 0; s < N_SIZES; s++) {
-    int best = 0;
-    for (int i = 1; i < n; i++)
-      if (us[i * N_SIZES + s] < us[best * N_SIZES + s] * (1 - SAME_TIME)) best = i;
-    j->rows[best].best[s] = true;
+    struct row *best = NULL;
+    for (size_t i = 0; i < j->n_rows; i++) {
+      struct row *row = &rows[i];
+      if (row->us[s] > j->least_us[s] * (1 + CLOSE_TIME)) continue;
+      if (!best || row->hops < best->hops ||
+          (row->hops == best->hops && row->listed && !best->listed))
+        best = row;
+    }
+    if (best) best->listed = best->best[s] = true;
   }
-  return COPSE_OK;
+  COPSE_SORT(rows, j->n_rows, by_hops);
 }
 
 /* ---- the table ----------------------------------------------------------------------------- */
@@ -676,17 +685,22 @@ static void print_sizes(const struct row *row) {
 static void print_rows(const struct pareto *j) {
   const struct copse_schedule *exact = j->work->schedule;
   struct copse_q bound = exact->bound.time_per_GB;
+  int width = 10;
+  for (size_t i = 0; i < j->n_rows; i++)
+    if (j->rows[i].listed && (int)strlen(j->rows[i].name) > width)
+      width = (int)strlen(j->rows[i].name);
   printf("%s of %s: bound %s; the exact optimum is built with k = %" PRId64 "\n",
          copse_collective_name(j->options.collective), j->work->topology->name,
          COPSE_CLI_RATES(bound, exact->collective, exact->n_ranks), exact->k);
-  printf("%6s  %-10s %8s %7s %12s %10s %10s %10s  %s\n", "hops", "schedule", "k", "trees", "s/GB",
-         "algbw", "busbw", "above", "fastest at");
+  printf("%6s  %-*s %8s %7s %12s %10s %10s %10s  %s\n", "hops", width, "schedule", "k", "trees",
+         "s/GB", "algbw", "busbw", "above", "fastest at");
   for (size_t i = 0; i < j->n_rows; i++) {
     const struct row *row = &j->rows[i];
     char k[24] = "-";
+    if (!row->listed) continue;
     if (row->k > 0) snprintf(k, sizeof k, "%" PRId64, row->k);
-    printf("%6d  %-10s %8s %7d %12s %10.6g %10.6g %8.3f %%", row->height, row->name, k, row->trees,
-           COPSE_CLI_Q(row->time_per_GB), rate(row->time_per_GB),
+    printf("%6d  %-*s %8s %7d %12s %10.6g %10.6g %8.3f %%", row->hops, width, row->name, k,
+           row->trees, COPSE_CLI_Q(row->time_per_GB), rate(row->time_per_GB),
            rate(row->time_per_GB) * copse_collective_bus_factor(exact->collective, exact->n_ranks),
            100 * above(j, row));
     print_sizes(row);
@@ -695,6 +709,7 @@ static void print_rows(const struct pareto *j) {
 
 static void print_rows_json(const struct pareto *j) {
   const struct copse_schedule *exact = j->work->schedule;
+  const char *between = "";
   printf(
       "{\"topology\": %s, \"collective\": \"%s\", \"nranks\": %d, \"nodes\": %d, \"links\": %d,\n"
       " \"bound_time_per_GB\": \"%s\", \"exact_k\": %" PRId64 ", \"rows\": [",
@@ -704,13 +719,15 @@ static void print_rows_json(const struct pareto *j) {
   for (size_t i = 0; i < j->n_rows; i++) {
     const struct row *row = &j->rows[i];
     const char *comma = "";
-    printf("%s\n  {\"schedule\": \"%s\", \"k\": ", i > 0 ? "," : "", row->name);
+    if (!row->listed) continue;
+    printf("%s\n  {\"schedule\": \"%s\", \"k\": ", between, row->name);
+    between = ",";
     printf(row->k > 0 ? "%" PRId64 : "null", row->k);
     printf(
         ", \"time_per_GB\": \"%s\", \"algbw_GBps\": %s, \"above_bound\": %s, \"trees\": %d, "
-        "\"max_height\": %d, \"fastest_at\": [",
+        "\"max_height\": %d, \"hops\": %d, \"fastest_at\": [",
         COPSE_Q_STRING(row->time_per_GB), COPSE_CLI_NUMBER(rate(row->time_per_GB)),
-        COPSE_CLI_NUMBER(above(j, row)), row->trees, row->height);
+        COPSE_CLI_NUMBER(above(j, row)), row->trees, row->height, row->hops);
     for (int s = 0; s < N_SIZES; s++)
       if (row->best[s]) printf("%s%.0f", comma, bytes_of(s)), comma = ", ";
     printf("]}");
@@ -723,7 +740,8 @@ static void print_rows_json(const struct pareto *j) {
 static copse_status solve_pareto(void *options, struct copse_cli_work *w) {
   struct copse_cli_many *how = options;
   COPSE_AT_END(free_pareto)
-  struct pareto j = {.how = how, .work = w, .predicted = copse_predict_defaults, .err = &w->err};
+  struct pareto j = {.how = how, .work = w, .predicted = copse_predict_defaults};
+  struct copse_solve_seconds ignored;
   COPSE_DO(copse_cli_begin_solve(how->args, w));
   j.options = how->args->solve;
   if (w->topology->n_ranks == 1)
@@ -731,8 +749,18 @@ static copse_status solve_pareto(void *options, struct copse_cli_work *w) {
                       j.options.label);
   COPSE_DO(copse_cli_costs(&how->args->topology, how->costs, &j.predicted, &w->err));
   COPSE_DO(copse_predict_routes(w->topology, &j.routes, &j.predicted, &w->err));
-  COPSE_DO(trace(&j));
-  COPSE_DO(find_best(&j));
+  for (int i = 0; i < N_SIZES; i++) j.least_us[i] = INFINITY;
+  const struct copse_proposer proposer = {
+      .topology = w->topology,
+      .solve = &j.options,
+      .routes = j.predicted.routes,
+      .shared = j.predicted.shared,
+      .most_k = j.options.k > 0 ? (int)fmin((double)j.options.k, INT32_MAX) : MOST_K,
+      .context = &j,
+      .take = take};
+  j.options.k = 0;
+  COPSE_DO(copse_propose(&proposer, &ignored, &w->err));
+  find_listed(&j);
   copse_cli_progress_end();
   (how->json ? print_rows_json : print_rows)(&j);
   return COPSE_OK;

@@ -28,9 +28,10 @@ struct copse_cli_many {
 int copse_cli_solve_many(struct copse_cli_many *how);
 
 /*
- * Does what --pareto asks for: makes the exact optimum, every k from 1 to what that needs, or to
- * the k of the arguments (0: 64), and the baselines; prints of these what nothing else equals in
- * both height and time, and the sizes at which it is predicted to be the fastest. Returns the exit
- * status.
+ * Does what --pareto asks for: makes the proposals of propose.h, and every k from 1 to what the
+ * exact optimum needs, or to the k of the arguments (0: 64); prints of these what nothing else
+ * equals in both hops and time, and what is predicted to be the fastest at some size, lowered as it
+ * is or for that size. A k over 16 that is not on the frontier when it is made is not timed.
+ * Returns the exit status.
  */
 int copse_cli_solve_pareto(struct copse_cli_many *how);

@@ -197,17 +197,20 @@ static copse_status offer_solved(struct proposing *g, const struct copse_solve_o
   return offer(g, schedule, name ? name : trees);
 }
 
-/* Offers the best schedules of few trees: as fast as the optimum with luck, and shallow. */
+/* Offers the best schedules of few trees, of the numbers that are asked for those from least to
+ * most: as fast as the optimum with luck, and shallow. */
 static copse_status offer_fewer(struct proposing *g, int least, int most) {
   static const int few[] = {1, 2, 3, 4, 6, 8, 12, 16};
   struct copse_solve_options fewer = *g->p->solve;
   struct copse_solve_seconds ignored;
+  int n = g->p->most_k > 0 ? g->p->most_k : (int)(sizeof few / sizeof *few);
   fewer.tolerance = COPSE_Q_ZERO;
-  for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+  for (int i = 0; i < n; i++) {
     char name[COPSE_PROPOSAL_NAME];
-    if (few[i] < least || few[i] > most || few[i] >= g->first->k) continue;
-    snprintf(name, sizeof name, "k=%d", few[i]);
-    fewer.k = few[i];
+    int k = g->p->most_k > 0 ? i + 1 : few[i];
+    if (k < least || k > most || k >= g->first->k) continue;
+    snprintf(name, sizeof name, "k=%d", k);
+    fewer.k = k;
     if (wants(g->p, name)) COPSE_DO(offer_solved(g, &fewer, name, &ignored));
   }
   return COPSE_OK;

@@ -23,6 +23,7 @@ struct copse_proposer {
   const struct copse_schedule *solved;     /* that one, expanded, borrowed; NULL: it is made */
   const struct copse_routes *routes;    /* of plans; NULL: no allreduces in stages, no "routes" */
   struct copse_baseline_shared *shared; /* NULL, or of the topology, for several collectives */
+  int most_k; /* > 0: every number of trees up to that, instead of 1, 2, 3, 4, 6, 8, 12 and 16 */
   void *context;
   /* Asked before each but the first is made, by its name, whether to make it; NULL: all are. */
   bool (*wants)(void *context, const char *name);

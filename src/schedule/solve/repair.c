@@ -571,14 +571,19 @@ static copse_status cut_again(struct repairing *r, int index) {
   return COPSE_OK;
 }
 
+/* Counts the full links that a try may take. */
+static int most_turns(const struct repairing *r) {
+  int of_ranks = r->from->together ? COPSE_REPAIR_RANK_TURNS * r->base.n_ranks : 0;
+  return copse_larger(COPSE_REPAIR_TURNS, of_ranks);
+}
+
 /* Settles a variant, over full links where nothing else is found: then *pushed. One that is not to
  * be too high, and so finds no place for some rank, is made anew a few times. */
 static copse_status settle_variant(struct repairing *r, int index, bool *settled, bool *pushed) {
   bool moving = true, hangs;
   int left = r->strict ? COPSE_REPAIR_AGAIN : 0;
   COPSE_DO(settle_free(r, index, settled));
-  while (!*settled && (moving || left-- > 0) &&
-         (r->from->together || r->n_turns++ < COPSE_REPAIR_TURNS)) { /* looks end those together */
+  while (!*settled && (moving || left-- > 0) && r->n_turns++ < most_turns(r)) {
     if (moving) {
       COPSE_DO(settle_some(r, index, FULL, true, &moving, &hangs));
       COPSE_DO(push_out(r, index));

@@ -109,8 +109,8 @@
 #define COPSE_REPAIR_HIGHEST 4
 /* How often what finds no room takes a full link, which another tree then leaves. Of 165 sets of
  * dead parts of 144 to 256 ranks those that get through take up to some 100; 2,000 in vain take 1
- * to 2 CPU seconds there. Where phases run together so many for each rank, if that is more: around a
- * GPU at half speed of 96, 256 and 1,024 ranks one that gets through takes 3,600, 5,700 and 20,000;
+ * to 2 CPU seconds there. Where phases run together so many for each rank, if that is more: around
+ * a GPU at half speed of 96, 256 and 1,024 ranks what gets through takes 3,600, 5,700, 20,000;
  * without a limit nine hosts on rails without a NIC had no end in four minutes. */
 #define COPSE_REPAIR_TURNS 2000
 #define COPSE_REPAIR_RANK_TURNS 40

@@ -518,6 +518,57 @@ START_TEST(all_links_differ) {
 }
 END_TEST
 
+/* Takes up to 3 % off each bandwidth, at random, the same both ways. */
+static void take_off(cJSON *topology, uint64_t *state) {
+  cJSON *link;
+  cJSON_ArrayForEach(link, cJSON_GetObjectItem(topology, "links")) {
+    char text[64];
+    int width = (int)(10 * cJSON_GetObjectItem(link, "bandwidth")->valuedouble);
+    snprintf(text, sizeof text, "%d/10000", width * copse_test_random_int(state, 970, 1000));
+    cJSON_ReplaceItemInObject(link, "bandwidth", cJSON_CreateString(text));
+  }
+}
+
+/* Where all links differ a little the parts are those of links that don't. The first eight
+ * partitions by width, one link apart, lost up to half of an allreduce's bound. */
+START_TEST(links_differ_a_little) {
+  static const struct {
+    const char *name;
+    copse_collective collective;
+  } cases[] = {{"a100-x8-spine", COPSE_ALLREDUCE},
+               {"aws-p4d-x4", COPSE_ALLREDUCE},
+               {"aws-p4d-x4", COPSE_BROADCAST},
+               {"azure-ndv5-x8", COPSE_REDUCE},
+               {"dgx2-x2", COPSE_ALLTOALL}};
+  uint64_t state = 77;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct copse_arena arena = {0};
+    ck_assert_int_eq(copse_test_command("@ topo %s -o %%/t.json", cases[i].name), 0);
+    char *text = copse_test_read("t.json");
+    cJSON *json = cJSON_Parse(text);
+    struct copse_topology *even = copse_test_topology(text);
+    take_off(json, &state);
+    char *other = cJSON_PrintUnformatted(json);
+    struct copse_topology *t = copse_test_topology(other);
+    for (int64_t bytes = 1024; bytes <= 1 << 30; bytes *= 64) {
+      double us =
+          copse_q_to_double(bound_of(t, cases[i].collective, bytes, COPSE_Q_ONE, &arena).us);
+      double of_even =
+          copse_q_to_double(bound_of(even, cases[i].collective, bytes, COPSE_Q_ONE, &arena).us);
+      ck_assert_msg(us > 0.99 * of_even && us < 1.035 * of_even,
+                    "%s, %s of %lld bytes: %g us, of links alike %g us", cases[i].name,
+                    copse_collective_name(cases[i].collective), (long long)bytes, us, of_even);
+    }
+    copse_topology_free(t);
+    copse_topology_free(even);
+    free(other);
+    cJSON_Delete(json);
+    free(text);
+    copse_arena_free(&arena);
+  }
+}
+END_TEST
+
 /* Ranks alone are parts of one rank each, whatever the file says. */
 START_TEST(ranks_of_parts_that_are_not_there) {
   struct copse_err err;
@@ -1033,6 +1084,7 @@ int main(void) {
                       COPSE_TEST_SWEEPS ? 30 : COPSE_TEST_UP_TO(6, 3));
   tcase_add_loop_test(bounds, never_above_times_across_hosts, 0, COPSE_TEST_UP_TO(4, 2));
   tcase_add_test(bounds, all_links_differ);
+  tcase_add_test(bounds, links_differ_a_little);
   tcase_add_test(bounds, ranks_of_parts_that_are_not_there);
   tcase_add_test(bounds, members_that_no_proof_reads);
   tcase_add_test(bounds, refusals_say_what_is_wrong);

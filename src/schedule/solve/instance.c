@@ -196,51 +196,95 @@ struct keyed {
 
 COPSE_ORDER(by_key, struct keyed, COPSE_UP(key) ?: COPSE_UP(link))
 
-/* Counts parts that have ranks. *covered: the nodes in them. */
-static int count_parts(const struct copse_topology *t, const int *set, int *seen, int mark,
-                       int *covered) {
-  int n = 0;
-  *covered = 0;
-  for (int r = 0; r < t->n_ranks; r++) {
-    int part = set[t->rank_nodes[r]];
-    n += seen[part] != mark;
-    seen[part] = mark;
-  }
-  for (int v = 0; v < t->n_nodes; v++) *covered += seen[set[v]] == mark;
-  return n;
+__extension__ typedef __int128 wide;
+
+/* A partition: what the first `end` links join, each at least as wide, or as quick, as the last. */
+struct level {
+  int64_t key, next; /* of its last link, and of the one that changes it; negative: of widths */
+  int end, parts, covered; /* parts that have ranks, and the nodes in them */
+};
+
+/* Compares by how much narrower, or later, the next link is. */
+static int compare_drops(const struct level *a, const struct level *b) {
+  wide of_a = (wide)a->next * b->key, of_b = (wide)b->next * a->key;
+  return a->key < 0 ? COPSE_COMPARE(of_a, of_b) : COPSE_COMPARE(of_b, of_a);
 }
 
-/* Joins links by keys [n_links], the least first; lists each level of parts. Of levels that have
- * as many parts, and differ in relays, the first and the last: neither's links are less in any
- * case. */
+COPSE_ORDER(by_drop, struct level, compare_drops(a, b) ?: COPSE_UP(end))
+COPSE_ORDER(by_end, struct level, COPSE_UP(end))
+
+/* Sets of nodes that links join; of each set's name its nodes and ranks. */
+struct joined {
+  int *parent, *nodes, *ranks, parts, covered;
+};
+
+static copse_status start_joining(const struct copse_topology *t, struct copse_arena *arena,
+                                  struct joined *j, struct copse_err *err) {
+  COPSE_DO(COPSE_ARRAYS(arena, (size_t)t->n_nodes, int, err, &j->parent, &j->nodes, &j->ranks));
+  copse_sets_init(j->parent, t->n_nodes);
+  for (int v = 0; v < t->n_nodes; v++) {
+    j->nodes[v] = 1;
+    j->ranks[v] = t->nodes[v].rank >= 0;
+  }
+  j->parts = j->covered = t->n_ranks;
+  return COPSE_OK;
+}
+
+static void join(struct joined *j, const struct copse_link *link) {
+  int a = copse_sets_find(j->parent, link->src), b = copse_sets_find(j->parent, link->dst);
+  if (!copse_sets_unite(j->parent, a, b)) return;
+  int to = copse_smaller(a, b), gone = a + b - to;
+  if (j->ranks[to] == 0)
+    j->covered += j->ranks[gone] > 0 ? j->nodes[to] : 0;
+  else if (j->ranks[gone] == 0)
+    j->covered += j->nodes[gone];
+  else
+    j->parts--;
+  j->nodes[to] += j->nodes[gone];
+  j->ranks[to] += j->ranks[gone];
+}
+
+/* Joins links by keys [n_links], the least first, and lists each partition. */
+static copse_status find_levels(const struct copse_topology *t, const struct keyed *keyed,
+                                struct level *levels, int *n, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct joined j;
+  struct level now = {.parts = t->n_ranks, .covered = t->n_ranks};
+  COPSE_DO(start_joining(t, &scratch, &j, err));
+  *n = 0;
+  for (int e = 0; e < t->n_links && j.parts > 1;) {
+    int64_t key = keyed[e].key;
+    for (; e < t->n_links && keyed[e].key == key; e++) join(&j, &t->links[keyed[e].link]);
+    if (j.parts == now.parts && j.covered == now.covered) continue;
+    if (*n > 0) levels[*n - 1].next = key;
+    now = (struct level){key, key < 0 ? 0 : INT64_MAX, e, j.parts, j.covered};
+    if (j.parts == 1) break;
+    levels[(*n)++] = now;
+  }
+  return COPSE_OK;
+}
+
+/* Lists the partitions after which the next links are the least alike: where all links differ a
+ * little, most partitions are one link apart. */
 static copse_status list_levels(struct copse_timed_instance *instance, const struct keyed *keyed,
                                 int most, int **levels, int *n, struct copse_err *err) {
   const struct copse_topology *t = instance->topology;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  int *parent, *seen, parts = t->n_ranks, covered = t->n_ranks;
-  bool again = false; /* the last level listed has as many parts as the one before */
-  COPSE_DO(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *parent, &parent, err));
-  COPSE_DO(copse_arena_array(&scratch, (size_t)t->n_nodes, sizeof *seen, &seen, err));
-  copse_sets_init(parent, t->n_nodes);
-  for (int e = 0, listed = 0; e < t->n_links && parts > 1;) {
-    int64_t key = keyed[e].key;
-    int *set, before = parts, covered_before = covered;
-    for (; e < t->n_links && keyed[e].key == key; e++)
-      copse_sets_unite(parent, t->links[keyed[e].link].src, t->links[keyed[e].link].dst);
+  struct level *found;
+  struct joined j;
+  int n_found;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_links, found, err));
+  COPSE_DO(find_levels(t, keyed, found, &n_found, err));
+  COPSE_SORT(found, n_found, by_drop);
+  if (n_found > most) n_found = most;
+  COPSE_SORT(found, n_found, by_end);
+  COPSE_DO(start_joining(t, &scratch, &j, err));
+  for (int i = 0, e = 0; i < n_found; i++) {
+    int *set;
+    for (; e < found[i].end; e++) join(&j, &t->links[keyed[e].link]);
     COPSE_DO(copse_arena_array(&instance->arena, (size_t)t->n_nodes, sizeof *set, &set, err));
-    for (int v = 0; v < t->n_nodes; v++) set[v] = copse_sets_find(parent, v);
-    parts = count_parts(t, set, seen, e, &covered);
-    if (parts == 1 || (parts == before && covered == covered_before)) continue;
-    bool as_many = parts == before;
-    if (as_many && again) {
-      levels[*n - 1] = set;
-    } else if (listed < most) {
-      levels[(*n)++] = set;
-      listed++;
-    } else {
-      break;
-    }
-    again = as_many;
+    for (int v = 0; v < t->n_nodes; v++) set[v] = copse_sets_find(j.parent, v);
+    levels[(*n)++] = set;
   }
   return COPSE_OK;
 }

@@ -94,8 +94,9 @@ void copse_timed_messages(const struct copse_timed_instance *instance,
 /*
  * Lists partitions of the nodes into parts, each part named by its least node: for each bandwidth,
  * nodes joined by links at least as fast; for each delay, nodes joined by links of at most that
- * delay; at most `most` partitions of either kind. A partition counts where it has several parts,
- * and fewer than the one before or other relays in them. levels [*n] of [n_nodes] are in its arena.
+ * delay; of either kind the `most` partitions after which bandwidths drop, or delays rise, the most
+ * until they change. A partition counts where it has several parts, and fewer than the one before
+ * or other relays in them. levels [*n] of [n_nodes] are in its arena.
  */
 copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, int ***levels,
                                int *n, struct copse_err *err) COPSE_CHECKED;

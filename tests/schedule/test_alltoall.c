@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "schedule/demand.h"
 #include "schedule/solve/instance.h"
 #include "schedule/solve/solve.h"
-#include "solver/alltoall/paths.h"
+#include "solver/alltoall/concurrent.h"
 #include "verify/verify.h"
 #include "support/fabric.h"
 #include "support/random_topology.h"
@@ -254,7 +255,7 @@ END_TEST
 
 /* Four GPUs in a ring, `relays` switches in a row between neighbours. */
 static struct copse_topology *long_ring(int relays, const int64_t bandwidth[4]) {
-  static char text[1 << 18];
+  static char text[1 << 19];
   size_t n = 0, room = sizeof text;
   n += (size_t)snprintf(text, room,
                         "{\"format\":\"copse-topology/1\",\"name\":\"ring\",\"nodes\":[");
@@ -301,6 +302,86 @@ START_TEST(long_rows_of_links_are_as_one) {
 END_TEST
 
 /* Where every pair is joined through relays alone, ranks need not forward. */
+static void count_rounds(void *ctx, const char *phase, int64_t done, int64_t total) {
+  (void)done, (void)total;
+  *(int *)ctx += strcmp(phase, "flow") == 0;
+}
+
+/* Within 5 % of the linear programme's `least`, proved, though no master programme was solved:
+ * `image` goes round in `order` steps. */
+static void check_without_master(struct copse_topology *t, int order, const int *image,
+                                 double least) {
+  int rounds = 0;
+  struct copse_instance instance;
+  struct copse_concurrent found;
+  struct copse_err err = COPSE_ERR_INIT;
+  const struct copse_progress progress = {.report = count_rounds, .ctx = &rounds};
+  ASSERT_OK(copse_instance_scale(t, &instance, &err), &err);
+  const struct copse_concurrent_problem problem = {.network = &instance.network,
+                                                   .forward = true,
+                                                   .rotation = {order, image, NULL},
+                                                   .total = t->n_ranks,
+                                                   .time_unit = instance.scale,
+                                                   .tolerance = {1, 20},
+                                                   .progress = &progress};
+  ASSERT_OK(copse_concurrent_solve(&problem, &found, &err), &err);
+  double time = copse_q_to_double(found.time), bound = copse_q_to_double(found.bound);
+  ck_assert_int_eq(rounds, 0);
+  ck_assert_msg(time >= least * (1 - 1e-7) && time <= 1.05 * bound * (1 + 1e-12),
+                "time %.12g, LP %.12g, bound %.12g", time, least, bound);
+  ck_assert_double_le(bound, least * (1 + 1e-7));
+  copse_concurrent_free(&found);
+  copse_instance_free(&instance);
+  copse_topology_free(t);
+}
+
+/* Of more than 1,024 links, or sets of alike ones, balanced paths end the search: by the prices
+ * of the first trees, which prove the optimum of an even ring, or by their own. */
+START_TEST(balanced_paths_within_the_tolerance_end_the_search) {
+  static const struct {
+    int64_t bandwidth[4];
+    int relays, order;
+  } rings[] = {{{25, 25, 25, 25}, 600, 1}, {{25, 25, 25, 25}, 600, 2}, {{40, 20, 20, 20}, 150, 1}};
+  struct copse_topology *few = long_ring(0, rings[_i].bandwidth);
+  struct copse_topology *t = long_ring(rings[_i].relays, rings[_i].bandwidth);
+  int *image = calloc((size_t)t->n_nodes, sizeof *image);
+  for (int v = 0; v < t->n_nodes; v++) image[v] = (v + t->n_nodes / rings[_i].order) % t->n_nodes;
+  check_without_master(t, rings[_i].order, image, lp_time(few, NULL, true));
+  copse_topology_free(few);
+  free(image);
+}
+END_TEST
+
+/* Eight GPUs send into one end of a row of relays and receive from the other. Turned by one, each
+ * GPU is the next, and the row stays: it carries what all eight send, 7 M over 100 GB/s. */
+START_TEST(links_that_stay_in_place_carry_what_all_images_send) {
+  enum { ROW = 1100, GPUS = 8 };
+  struct copse_text json = {0};
+  int image[GPUS + ROW];
+  copse_text_add(&json, "{\"format\":\"copse-topology/1\",\"nodes\":[");
+  for (int v = 0; v < GPUS + ROW; v++) {
+    copse_text_add(&json, "%s{\"id\":\"n%d\",\"type\":\"%s\"}", v ? "," : "", v,
+                   v < GPUS ? "gpu" : "switch");
+    image[v] = v < GPUS ? (v + 1) % GPUS : v;
+  }
+  copse_text_add(&json, "],\"links\":[");
+  for (int i = 0; i < 2 * GPUS + ROW - 1; i++) {
+    int row = GPUS + i - 2 * GPUS, last = GPUS + ROW - 1;
+    copse_text_add(&json, "%s{\"src\":\"n%d\",\"dst\":\"n%d\",\"bandwidth\":100,\"duplex\":false}",
+                   i ? "," : "",
+                   i < GPUS       ? i
+                   : i < 2 * GPUS ? last
+                                  : row,
+                   i < GPUS       ? GPUS
+                   : i < 2 * GPUS ? i - GPUS
+                                  : row + 1);
+  }
+  copse_text_add(&json, "]}");
+  check_without_master(copse_test_topology(json.data), GPUS, image, 0.07);
+  copse_text_free(&json);
+}
+END_TEST
+
 START_TEST(without_forwarding_the_optimum_is_the_restricted_programmes) {
   for (int f = 0; f < 3; f += 2) {
     struct copse_topology *t = copse_test_topology(copse_test_fabrics[f]);
@@ -661,6 +742,8 @@ int main(void) {
   tcase_add_loop_test(tc, balanced_paths_carry_all_demand_nearly_as_fast_as_the_linear_programme, 0,
                       4);
   tcase_add_loop_test(tc, long_rows_of_links_are_as_one, 0, 2);
+  tcase_add_loop_test(tc, balanced_paths_within_the_tolerance_end_the_search, 0, 3);
+  tcase_add_test(tc, links_that_stay_in_place_carry_what_all_images_send);
   tcase_add_test(tc, without_forwarding_the_optimum_is_the_restricted_programmes);
   tcase_add_test(tc, a_rotation_of_hosts_is_found_proved_and_changes_nothing);
   tcase_add_test(tc, a_rotation_is_found_where_names_tell_nothing);

@@ -315,6 +315,17 @@ START_TEST(a_plan_of_few_operations_is_cut_finely_in_little_work) {
 }
 END_TEST
 
+/* Exchanged trees are a forest; the time that the schedule had before is no longer theirs. */
+static void check_forest_and_free(struct copse_topology *t, struct copse_schedule *s,
+                                  struct copse_routes *routes, struct copse_symmetry *symmetry) {
+  const char *defect = copse_test_schedule_defect(s, t);
+  ck_assert_msg(defect == NULL || strstr(defect, "time"), "%s", defect);
+  copse_symmetry_free(symmetry);
+  copse_routes_free(routes);
+  copse_schedule_free(s);
+  copse_topology_free(t);
+}
+
 /* What exchange says of its trees is what the simulator says of them in one chunk, over their own
  * paths; and they are a forest. */
 START_TEST(exchange_simulates_as_the_simulator_does) {
@@ -363,12 +374,7 @@ START_TEST(exchange_simulates_as_the_simulator_does) {
     predict.sim.alpha_occupies = x.alpha_occupies;
     /* folded, images of one tree that ask at one moment have no turns */
     ck_assert_double_eq_tol(predicted(t, s, bytes, &predict), us, (x.fold ? 0.1 : 1e-9) * us);
-    const char *defect = copse_test_schedule_defect(s, t);
-    ck_assert_msg(defect == NULL || strstr(defect, "time"), "%s", defect);
-    copse_symmetry_free(&symmetry);
-    copse_routes_free(&routes);
-    copse_schedule_free(s);
-    copse_topology_free(t);
+    check_forest_and_free(t, s, &routes, &symmetry);
   }
 }
 END_TEST
@@ -575,12 +581,7 @@ START_TEST(trees_that_grow_leave_no_link_idle) {
   ck_assert_double_le(4 * once, work); /* it kept to its work, of eight times */
   ck_assert_double_ge(us, cases[_i].rounds * (1.5 + latency) * (1 - 1e-9));
   ck_assert_double_le(us, cases[_i].most * (1.5 + latency) * (1 + 1e-9));
-  const char *defect = copse_test_schedule_defect(s, t);
-  ck_assert_msg(defect == NULL || strstr(defect, "time"), "%s", defect);
-  copse_symmetry_free(&symmetry);
-  copse_routes_free(&routes);
-  copse_schedule_free(s);
-  copse_topology_free(t);
+  check_forest_and_free(t, s, &routes, &symmetry);
 }
 END_TEST
 

@@ -566,6 +566,7 @@ int main(void) {
   Suite *suite = suite_create("cli/changes");
   TCase *tests = tcase_create("changes");
   copse_test_folder();
+  tcase_set_timeout(tests, 240);
   tcase_add_loop_test(tests, chosen_ranks_go_through_the_whole_tool, COPSE_TEST_UP_TO(0, 2), 4);
   tcase_add_test(tests, a_schedule_whose_ranks_are_no_gpus_is_refuted);
   tcase_add_test(tests, all_ranks_in_another_order_are_a_choice_too);

@@ -1,7 +1,7 @@
 /*
  * Predictions of schedules, plans and baselines: lowers a schedule in memory, has its plan's
- * messages laid on routes, and asks the simulator. What can't be a plan is simulated as the
- * schedule's own transfers, with the reason.
+ * messages laid on routes, and asks the simulator (its model and sources: simulate.h). What can't
+ * be a plan is simulated as the schedule's own transfers, with the reason.
  */
 #include "predict/predict.h"
 

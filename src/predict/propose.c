@@ -1,6 +1,6 @@
 /*
- * The one maker of schedules to choose among: solver, fewer trees, equal shares, baselines,
- * allreduces in stages.
+ * The one maker of schedules to choose among: solver, fewer trees, equal shares, baselines
+ * (their sources: baseline.h), allreduces in stages (doubling.c).
  */
 #include "predict/propose.h"
 

@@ -10,6 +10,8 @@
  *
  *     each piece is reduced, joined at the root and broadcast
  *   flow             every path by itself, cut at the ranks that forward
+ *
+ * The simulator's model and its sources: simulate.h.
  */
 #include "predict/simulate_dag.h"
 

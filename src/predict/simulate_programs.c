@@ -2,6 +2,8 @@
  * Programs in the simulator: native plans, MSCCL algorithms (XML) and MSCCL++ plans (JSON). Each is
  * run once, as a message of one chunk, in any order that its waits allow, with numbers of transfers
  * in place of data; every step leaves a transfer or a junction that goes on from what it reads.
+ * Any order will do, since one decides for all (G. Kahn 1974): docs/theory.md,
+ * "src/codegen/check/".
  */
 #include "predict/simulate_programs.h"
 

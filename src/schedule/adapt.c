@@ -3,10 +3,10 @@
  * its numbers of nodes, and the schedule's image under a renaming of its nodes.
  *
  * Where parts are down, trees are repaired one by one: a part that has lost its edge to the root
- * is hung below another rank, by the shortest way (Dijkstra) over links that are the longer the
- * busier they are. What the solver's repair does to keep the optimum is schedule/solve/repair.c;
- * this one is quick and exact in what it states of its time. For that repair nodes are numbered
- * where both the healthy topology and the broken one have their place.
+ * is hung below another rank, by the shortest way (Dijkstra 1959) over links that are the longer
+ * the busier they are. What the solver's repair does to keep the optimum is
+ * schedule/solve/repair.c; this one is quick and exact in what it states of its time. For that
+ * repair nodes are numbered where both the healthy topology and the broken one have their place.
  */
 #include "schedule/adapt.h"
 

@@ -1,6 +1,7 @@
 /*
  * Loads of links under trees and flows, in exact fractions of M, and the time they give. Neighbours
  * in a list mostly weigh the same, so crossings are counted and their weight is added once.
+ * The time is the largest load over bandwidth: docs/theory.md, "src/verify/".
  */
 #include "schedule/loads.h"
 

@@ -20,6 +20,8 @@
  *
  * By demand (an alltoallv known beforehand) blocks are as large as the largest pair's, and each has
  * an extent: the part of it that its pair sends.
+ *
+ * The paths come from the flow's decomposition: docs/theory.md, "src/solver/alltoall/".
  */
 
 #include "codegen/lower/plan_build.h"

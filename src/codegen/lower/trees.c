@@ -45,6 +45,8 @@
  * In place (NCCL's rules) input and output share bytes. A broadcast writes a rank's output only
  * after that rank's input was read: in an allreduce because the result depends on it, in an
  * allgather because only the root reads that block.
+ *
+ * What is proved of every plan made so: docs/theory.md, "src/codegen/check/".
  */
 
 #include <limits.h>

@@ -1,4 +1,8 @@
-/* Reads MSCCL XML as the executors do: first as XML, then with the limits of their own scanner. */
+/*
+ * Reads MSCCL XML as the executors do: first as XML, then with the limits of their own scanner.
+ * Their readers: microsoft/msccl src/graph/topo.cc; src/misc/msccl/msccl_parser.cc of
+ * Azure/msccl-executor-nccl and of ROCm/rccl; the scanner of all is NCCL's src/graph/xml.cc.
+ */
 #include "codegen/msccl/file.h"
 
 #include <stdarg.h>

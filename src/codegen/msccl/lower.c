@@ -10,7 +10,9 @@
  * program would need is counted first, so most of those that can't fit are never made; the others
  * end at the first limit that they break. Where nothing fits, shares are rounded: numbers of chunks
  * are tried in the order of what they add to the links, least first, powers of two before others of
- * about as much. What else would fit is asked for apart, and named only after it was tried.
+ * about as much. What else would fit is searched last, and named only after it was tried.
+ *
+ * The limits are those of the executors that codegen/msccl/file.c names.
  */
 #include "codegen/msccl/lower.h"
 

@@ -1,6 +1,6 @@
 /*
- * The proof of an MSCCL++ plan. It runs launches on names: a cell is a chunk, or a slice of one
- * where ops cut chunks (check/cells.c). Every block does what it can until it has to wait.
+ * The proof of an MSCCL++ plan (docs/theory.md, "src/codegen/check/"). It runs launches on names: a
+ * cell is a chunk, or a slice of one (check/cells.c). A block goes on until it has to wait.
  *
  * Threads, as far as order goes:
  *

@@ -1,4 +1,5 @@
-/* Reads MSCCL++ plans as the executor loads them: numbers become the things that they name. */
+/* Reads MSCCL++ plans as the executor loads them (microsoft/mscclpp,
+ * src/executor/execution_plan.cc; arXiv 2504.09014): numbers become the things that they name. */
 #include "codegen/mscclpp/file.h"
 
 #include <stdio.h>

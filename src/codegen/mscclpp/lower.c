@@ -1,5 +1,5 @@
 /*
- * Lowering to MSCCL++. Operations are one-sided: a block writes to a peer and signals.
+ * Lowering to MSCCL++ (arXiv 2504.09014). Operations are one-sided: a block writes and signals.
  *
  * Order, and why nothing deadlocks. Units are dealt to blocks, the same on every rank, and
  * every block does its parts in one order over all ranks: all reductions, then all broadcasts; in

@@ -19,6 +19,8 @@
  *
  * A thread that waits for too long, or sees that the host wants kernels to leave, writes down where
  * it was (copse_keep_waiting) and the block leaves. The communicator is broken then.
+ *
+ * What a store promises to other GPUs: PTX ISA, "Memory Consistency Model" (sync.cuh).
  */
 #include "runtime/gpu/kernels.h"
 

@@ -1,6 +1,7 @@
 /*
- * Memory of other processes, by CUDA IPC, and how processes that share memory leave each other.
- * Processes exchange handles through the bootstrap, and descriptors of multicast memory by sockets.
+ * Memory of other processes, by CUDA IPC (CUDA C++ Programming Guide, "Interprocess
+ * Communication"), and how processes that share memory leave each other. Processes exchange handles
+ * through the bootstrap, and descriptors of multicast memory by sockets.
  *
  * Memory that a process shares must not be freed before its peers have closed it. So a process that
  * leaves closes what it opened, arrives at a barrier (peer_barrier.h), and waits there for the

@@ -1,6 +1,6 @@
 /*
  * Plans over several hosts: the rounds of a launch, their cursors on the GPU, and the messages
- * between rounds, by NCCL's send and receive.
+ * between rounds, by NCCL's send and receive (its guide, "Point-to-point communication").
  *
  * In a round every worker runs from one cursor to another. Then what was written for other hosts
  * goes there, out of the outboxes at this rank. No kernel waits for another host: the order of a

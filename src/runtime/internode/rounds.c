@@ -15,7 +15,8 @@
  * WAITs between hosts are marked COPSE_SYNC_IN_DATA, so that backends skip them. The cut follows
  * the hosts that there are, so no spread of the ranks over hosts makes a plan wrong.
  *
- * Why a plan that copse_prove_plan accepts stays right. The proof of that check needs an order: an
+ * Why a plan that copse_prove_plan accepts stays right. The proof of that check (docs/theory.md,
+ * "src/codegen/check/") needs an order: an
  * operation is before a later one of its worker, and a SIGNAL before the WAIT that takes it. This
  * order holds in real time. Within a host counters enforce it, as ever. Between hosts: where a
  * SIGNAL passes from rank a to rank b in round r, there is a message from a to b at the end of

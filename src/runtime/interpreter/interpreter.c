@@ -1,5 +1,6 @@
 /* The interpreter: the state of a plan's execution, what one worker does, and what is reported
- * when the workers stand still. */
+ * when the workers stand still. What an operation means: runtime/plan/plan_abi.h. Which worker goes
+ * on first does not matter (G. Kahn 1974): docs/theory.md, "src/codegen/check/". */
 #include "runtime/interpreter/interpreter.h"
 
 #include <stdlib.h>

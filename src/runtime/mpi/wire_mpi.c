@@ -1,5 +1,6 @@
 /*
- * MPI as a wire: libcopse-mpi.so. Nothing else in copse calls MPI.
+ * MPI as a wire: libcopse-mpi.so. Nothing else in copse calls MPI. Messages of two ranks keep their
+ * order (MPI standard, "Semantics of Point-to-Point Communication").
  *
  * Speed over TCP. Open MPI sends a message beyond its eager limit (64 KiB) only after a question
  * and an answer, which go through the same stream as the data. Where one of two ranks that exchange

@@ -7,7 +7,8 @@
  *       x  ~~ what is left ~~> y             flows to y beyond the others' needs is safe to take
  *
  * In this file: the trees of one root, then the order of the whole, by trust and with its proof.
- * The sources are in general.h.
+ * J. Edmonds, "Edge-disjoint branchings", 1973; safe amounts after R. Tarjan 1974, with capacities
+ * K. Bérczi and A. Frank 2010. docs/theory.md, "Packing".
  */
 #include "solver/trees/general.h"
 

@@ -1,7 +1,7 @@
 /*
  * Where a topology comes from: a file, a name of the catalogue ("dgx-a100" becomes the path of a
  * file in one of its folders) or memory, its format told by the content. The first byte tells XML
- * ('<') from JSON ('{'); text goes by words that only one tool prints.
+ * ('<') from JSON ('{'); text goes by words that only one tool prints. docs/formats.md has all.
  */
 #include <dirent.h>
 #include <stdbool.h>

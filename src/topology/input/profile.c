@@ -1,6 +1,7 @@
 /*
  * Bandwidth profiles (copse-profile/1): rates in place of constants, rules over finished links.
  * What nvbandwidth (NVIDIA/nvbandwidth v0.4 to v0.8) prints is a profile too, of the links of GPUs.
+ * docs/formats.md, "Profile".
  */
 #include "topology/input/profile.h"
 

@@ -20,41 +20,23 @@
 
 /* ---- what simulations say -------------------------------------------------------------------- */
 
-/* Of a candidate at a size. */
-struct known {
-  double us; /* its time, or if it is `more` a bound of that */
-  bool more, any;
-};
-
-/* Of one size. */
-struct row {
-  double bytes;
-  struct known of[COPSE_MAX_CANDIDATES]; /* those that are like none before them */
-  int best;                              /* of all candidates; -1: they were not compared */
-};
-
 struct copse_candidate_times {
-  struct row *rows;
-  size_t n, capacity;
-  double work, most_work; /* done, and to begin nothing more after, in steps of the simulator */
+  struct copse_known_times of;   /* those that are like none before them; best: of all */
+  double border_work, most_work; /* for borders; done in all to add no more sizes after */
 };
 
-/* Returns its row, made where there is none; NULL without memory. */
-static struct row *row_of(struct copse_candidate_times *times, double bytes,
-                          struct copse_err *err) {
-  for (size_t i = 0; i < times->n; i++)
-    if (times->rows[i].bytes == bytes) return &times->rows[i];
-  if (COPSE_GROW(times->rows, times->capacity, times->n + 1, err) != COPSE_OK) return NULL;
-  times->rows[times->n] = (struct row){.bytes = bytes, .best = -1};
-  return &times->rows[times->n++];
+/* The row must be there. */
+static struct copse_known *known_of(const struct copse_candidates *c, int candidate, double bytes) {
+  return &copse_known_row(&c->times->of, bytes, NULL)->of[c->list[candidate].like];
 }
 
-static struct known *known_of(const struct copse_candidates *c, int candidate, double bytes) {
-  return &row_of(c->times, bytes, NULL)->of[c->list[candidate].like]; /* the row is there */
+static copse_status ask(const struct copse_candidates *c, struct copse_wish *wishes, int *n,
+                        struct copse_err *err) {
+  return copse_predictions_ask(c->topology, c->predictions, &c->times->of, wishes, n, err);
 }
 
 /* Returns the best one at the nearest size at which they were compared; 0: there is none. */
-static int guess_best(const struct copse_candidate_times *times, double bytes) {
+static int guess_best(const struct copse_known_times *times, double bytes) {
   double least = INFINITY;
   int best = 0;
   for (size_t i = 0; i < times->n; i++) {
@@ -66,73 +48,15 @@ static int guess_best(const struct copse_candidate_times *times, double bytes) {
   return best;
 }
 
-/* Whether it is known how long it takes, or that it takes longer than that. */
-static bool is_known(const struct known *known, double most_us) {
-  return known->any && (!known->more || most_us <= known->us);
-}
-
-/* A time that is asked for, unless it is more than most_us. */
-struct wish {
-  int candidate;
-  double bytes, most_us;
-};
-
-/* Those about one candidate follow each other. */
-struct wishes {
-  int n;
-  struct wish *list;
-  struct copse_sim_question *questions;
-  struct copse_sim_options *options;
-  struct copse_arena *arena;
-};
-
-static copse_status begin_wishes(const struct copse_candidates *c, struct wishes *w,
-                                 const double *bytes, int n, int most, struct copse_err *err) {
-  for (int b = 0; b < n; b++)
-    if (!row_of(c->times, bytes[b], err)) return copse_fail_nomem(err);
-  COPSE_DO(COPSE_ARRAY(w->arena, (size_t)most, w->list, err));
-  COPSE_DO(COPSE_ARRAY(w->arena, (size_t)most, w->questions, err));
-  return COPSE_ARRAY(w->arena, (size_t)most, w->options, err);
-}
-
-/* Adds a wish for what is not known yet. */
-static void wish_for(const struct copse_candidates *c, struct wishes *w, int candidate,
-                     double bytes, double most_us) {
-  int like = c->list[candidate].like, i = 0;
-  if (is_known(known_of(c, like, bytes), most_us)) return;
-  while (i < w->n && (w->list[i].candidate != like || w->list[i].bytes != bytes)) i++;
-  if (i < w->n)
-    w->list[i].most_us = fmax(w->list[i].most_us, most_us);
-  else
-    w->list[w->n++] = (struct wish){like, bytes, most_us};
-}
-
-static copse_status fulfil(const struct copse_candidates *c, struct wishes *w,
-                           struct copse_err *err) {
-  for (int i = 0; i < w->n; i++) {
-    const struct wish *it = &w->list[i];
-    w->options[i] = c->predictions[it->candidate].sim;
-    w->options[i].quick_part = QUICK_PART;
-    w->questions[i] = (struct copse_sim_question){.dag = &c->predictions[it->candidate].dag,
-                                                  .options = &w->options[i],
-                                                  .unit_bytes = it->bytes,
-                                                  .most_us = it->most_us};
-  }
-  COPSE_DO(copse_simulate_all(c->topology, w->questions, w->n, err));
-  for (; w->n > 0; w->n--) {
-    const struct wish *it = &w->list[w->n - 1];
-    const struct copse_sim_question *q = &w->questions[w->n - 1];
-    double us = q->result.us, chunks = (double)q->result.chunks / (q->dag->n_transfers + 1);
-    c->times->work += STEPS_OF_PLAN(q->dag->n_ints) * chunks;
-    *known_of(c, it->candidate, it->bytes) =
-        (struct known){isinf(us) ? it->most_us : us, isinf(us), true};
-  }
-  return COPSE_OK;
-}
-
 /* Whether a candidate is for so many bytes. */
 static bool is_for(const struct copse_candidates *c, int i, double bytes) {
   return c->list[i].most_bytes == 0 || bytes <= (double)c->list[i].most_bytes;
+}
+
+/* Returns what was simulated to its end: infinite where it is slow. */
+static double known_us(const struct copse_candidates *c, int i, double bytes) {
+  const struct copse_known *known = known_of(c, i, bytes);
+  return is_for(c, i, bytes) && copse_is_known(known, INFINITY) ? known->us : INFINITY;
 }
 
 /* Returns by how much a candidate's time counts as shorter. */
@@ -180,24 +104,23 @@ static void find_nearest(const struct copse_candidates *c, const double *us, str
 
 /* Simulates candidates from `first` to before `end`, or of each size its guess, at sizes [n] as far
  * as they matter by what is known; *done: there was nothing to do. */
-static copse_status time_some(const struct copse_candidates *c, struct wishes *w, int first,
-                              int end, const int *guesses, const double *bytes, int n, double reach,
-                              double (*us)[COPSE_MAX_CANDIDATES], struct nearest *near, bool *done,
-                              struct copse_err *err) {
+static copse_status time_some(const struct copse_candidates *c, struct copse_wish *wishes,
+                              int first, int end, const int *guesses, const double *bytes, int n,
+                              double reach, double (*us)[COPSE_MAX_CANDIDATES],
+                              struct nearest *near, bool *done, struct copse_err *err) {
+  int n_wishes = 0;
   for (int i = first; i < end; i++)
     for (int b = 0; b < n; b++) {
       if (guesses && guesses[b] != i) continue;
       double limit = limit_of(c, i, &near[b], reach),
              least = copse_q_to_double(c->predictions[i].runs_per_GB) * bytes[b] * 1e-3;
-      if (is_for(c, i, bytes[b]) && least <= limit) wish_for(c, w, i, bytes[b], limit);
+      if (is_for(c, i, bytes[b]) && least <= limit)
+        wishes[n_wishes++] = (struct copse_wish){c->list[i].like, bytes[b], limit};
     }
-  *done = *done && w->n == 0;
-  COPSE_DO(fulfil(c, w, err));
+  COPSE_DO(ask(c, wishes, &n_wishes, err));
+  *done = *done && n_wishes == 0;
   for (int b = 0; b < n; b++) {
-    for (int i = first; i < end; i++) {
-      const struct known *known = known_of(c, i, bytes[b]);
-      if (is_for(c, i, bytes[b]) && is_known(known, INFINITY)) us[b][i] = known->us;
-    }
+    for (int i = first; i < end; i++) us[b][i] = known_us(c, i, bytes[b]);
     find_nearest(c, us[b], &near[b]);
   }
   return COPSE_OK;
@@ -209,28 +132,29 @@ static copse_status time_near(const struct copse_candidates *c, const double *by
                               double reach, double (*us)[COPSE_MAX_CANDIDATES],
                               struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  struct wishes w = {.arena = &arena};
+  struct copse_wish *wishes;
   struct nearest *near;
   int *guesses;
-  COPSE_DO(begin_wishes(c, &w, bytes, n, n * c->n, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)(n * c->n), wishes, err));
   COPSE_DO(COPSE_ARRAY(&arena, (size_t)n, near, err));
   COPSE_DO(COPSE_ARRAY(&arena, (size_t)n, guesses, err));
   for (int b = 0; b < n; b++) {
+    if (!copse_known_row(&c->times->of, bytes[b], err)) return copse_fail_nomem(err);
     near[b] = (struct nearest){INFINITY, -1, INFINITY};
-    guesses[b] = guess_best(c->times, bytes[b]);
+    guesses[b] = guess_best(&c->times->of, bytes[b]);
     for (int i = 0; i < c->n; i++) us[b][i] = INFINITY;
   }
   for (bool done = false; !done;) {
     done = true;
-    COPSE_DO(time_some(c, &w, 0, c->n, guesses, bytes, n, reach, us, near, &done, err));
+    COPSE_DO(time_some(c, wishes, 0, c->n, guesses, bytes, n, reach, us, near, &done, err));
     for (int end = c->n, first; end > 0; end = first) {
       first = end > TIMED_TOGETHER ? end - TIMED_TOGETHER : 0;
-      COPSE_DO(time_some(c, &w, first, end, NULL, bytes, n, reach, us, near, &done, err));
+      COPSE_DO(time_some(c, wishes, first, end, NULL, bytes, n, reach, us, near, &done, err));
       copse_progress_report(c->progress, "compare", c->n - first, c->n);
     }
   }
   for (int b = 0; b < n; b++) {
-    row_of(c->times, bytes[b], NULL)->best = near[b].best;
+    copse_known_row(&c->times->of, bytes[b], NULL)->best = near[b].best;
     for (int i = 0; i < c->n; i++)
       if (us[b][i] > limit_of(c, i, &near[b], reach)) us[b][i] = INFINITY;
   }
@@ -247,10 +171,12 @@ copse_status copse_candidates_time(const struct copse_candidates *c, const doubl
 static copse_status time_these(const struct copse_candidates *c, const int *which, int n_which,
                                const double *bytes, int n, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  struct wishes w = {.arena = &arena};
-  COPSE_DO(begin_wishes(c, &w, bytes, n, n * n_which, err));
-  for (int i = 0; i < n_which * n; i++) wish_for(c, &w, which[i / n], bytes[i % n], INFINITY);
-  return fulfil(c, &w, err);
+  struct copse_wish *wishes;
+  int n_wishes = n_which * n;
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)n_wishes, wishes, err));
+  for (int i = 0; i < n_wishes; i++)
+    wishes[i] = (struct copse_wish){c->list[which[i / n]].like, bytes[i % n], INFINITY};
+  return ask(c, wishes, &n_wishes, err);
 }
 
 copse_status copse_candidates_time_of(const struct copse_candidates *c, int which,
@@ -549,7 +475,7 @@ void copse_candidates_free(struct copse_candidates *candidates) {
     if (candidates->list[i].owned) copse_schedule_free(candidates->list[i].schedule);
   copse_predictions_free(candidates->predictions, candidates->n);
   copse_routes_free(&candidates->routes);
-  if (candidates->times) free(candidates->times->rows);
+  if (candidates->times) free(candidates->times->of.rows);
   free(candidates->times);
   *candidates = (struct copse_candidates){0};
 }
@@ -591,12 +517,6 @@ int copse_candidates_lasting(const struct copse_candidates *candidates,
   return best;
 }
 
-/* Returns what was simulated to its end: infinite where it is slow. */
-static double known_us(const struct copse_candidates *c, int i, double bytes) {
-  const struct known *known = known_of(c, i, bytes);
-  return is_for(c, i, bytes) && is_known(known, INFINITY) ? known->us : INFINITY;
-}
-
 /* Returns the fastest one at a size at which they were compared; `fastest` where that is within
  * SAME_TIME of it. */
 static int fastest_at(const struct copse_candidates *c, double bytes, int fastest) {
@@ -617,34 +537,6 @@ static void find_loss(const struct copse_candidates *c, double bytes,
   range->fewer_hops = c->list[fastest].hops - c->list[range->candidate].hops;
 }
 
-_Static_assert(MOST_SIZES <= COPSE_MAX_RANGES, "each size may be a range");
-
-/* The sizes that are compared, in rising order. */
-struct sizes {
-  int n;
-  double bytes[MOST_SIZES], us[MOST_SIZES][COPSE_MAX_CANDIDATES];
-};
-
-/* Lists powers of two or COARSE_POWER, steps between if transfers are few, of long messages powers
- * of four if they are many, what comes where one ends. */
-static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint64_t largest,
-                       struct sizes *sizes) {
-  double transfers = 0;
-  for (int i = 0; i < c->n; i++) transfers += c->predictions[i].dag.n_transfers;
-  uint64_t cuts = transfers > c->limits.stepped ? 1 : STEPS_A_POWER, size = smallest, power = size,
-           next;
-  uint64_t times = copse_prediction_is_coarse(&c->predictions[0]) ? COARSE_POWER : 2;
-  for (; size <= largest && sizes->n < MOST_SIZES - 1; size = next) {
-    bool ends = false;
-    if (size == times * power) power = size;
-    if (transfers > c->limits.in_twos && power >= LONG_FROM && times < 4) times = 4;
-    next = size + (times - 1) * power / cuts;
-    for (int i = 0; i < c->n; i++) ends = ends || c->list[i].most_bytes == size;
-    sizes->bytes[sizes->n++] = (double)size;
-    if (ends && size < largest) sizes->bytes[sizes->n++] = (double)size + 1;
-  }
-}
-
 /* Returns the least cost of those that are known there. */
 static double known_least(const struct copse_candidates *c, double bytes) {
   double us[COPSE_MAX_CANDIDATES];
@@ -655,7 +547,7 @@ static double known_least(const struct copse_candidates *c, double bytes) {
 /* Returns what a candidate costs beside another, or a bound of that. With more hops than that one
  * it must be faster by MODEL_ERROR, or a third one be so. */
 static double known_cost(const struct copse_candidates *c, int i, int other, double bytes) {
-  const struct known *known = known_of(c, i, bytes);
+  const struct copse_known *known = known_of(c, i, bytes);
   double least = copse_q_to_double(c->predictions[i].runs_per_GB) * bytes * 1e-3;
   double at = (known->any ? known->us : least) / kept_part(c, i);
   if (c->list[i].hops <= c->list[other].hops) return at;
@@ -673,43 +565,126 @@ static struct side side_of(const struct copse_candidates *c, int here, int beyon
   return (struct side){bytes, us, known_cost(c, beyond, here, bytes) - us};
 }
 
-/* Finds, between sizes `from` and `to` with candidates `before` and `after`, where the second is to
- * be taken. Either the first costs BORDER_LOSS more at most just before; or within BORDER_WIDTH,
- * since a time jumps, the second costs BORDER_LOSS more at most at the last size where the first is
- * ahead, and is taken just after it; else to the byte. Tries where lines would cross, a little
- * after it; of three times once in the middle; within BORDER_WIDTH, and at first just after `from`,
- * where a number of chunks changes. */
-static copse_status find_border(const struct copse_candidates *c, int before, int after,
-                                double from, double to, uint64_t *border, struct copse_err *err) {
-  const int which[] = {before, after, fastest_at(c, from, before), fastest_at(c, to, after)};
-  const int n = c->list[before].hops == c->list[after].hops ? 2 : 4;
-  const struct copse_prediction *p = &c->predictions[before], *q = &c->predictions[after];
-  struct side low = side_of(c, before, after, from), high = side_of(c, after, before, to);
-  bool slow = !is_known(known_of(c, before, to), INFINITY);
-  double jump;
-  for (int turn = 0; c->times->work < c->times->most_work && high.bytes - low.bytes > 1 &&
-                     (slow || high.more > high.us * BORDER_LOSS);
-       turn++) {
-    bool narrow = high.bytes - low.bytes <= high.bytes * BORDER_WIDTH;
-    double part = (low.more + high.us * BORDER_LOSS / 2) / (low.more + high.more);
-    double middle = low.bytes + (high.bytes - low.bytes) * (turn % 3 < 2 ? part : 0.5);
-    middle = floor(fmin(fmax(middle, low.bytes + 1), high.bytes - 1));
-    if (low.more <= (narrow ? low.us * BORDER_LOSS : 0)) high.bytes = low.bytes + 1;
-    if (high.bytes == low.bytes + 1) break;
-    if (narrow || turn == 0)
-      COPSE_DO(copse_predictions_jump(p, q, low.bytes, high.bytes, &jump, err));
-    if ((narrow && jump < high.bytes) || (turn == 0 && jump == low.bytes + 1)) middle = jump;
-    COPSE_DO(time_these(c, which, n, &middle, 1, err));
-    struct side other = side_of(c, before, after, middle);
-    if (other.more > 0) {
-      low = other;
-    } else {
-      high = side_of(c, after, before, middle);
-      slow = false;
-    }
+/* Between the last size where one is taken and the first where the next is: both there. `slow`: how
+ * long the first takes at `high` is not known. */
+struct border {
+  int which[4], n, turn; /* both, and what is fastest at the ends if that matters; times compared */
+  bool slow;
+  struct side low, high;
+};
+
+/* Whether it is known that the first of two is ahead at a size. */
+static bool is_ahead(const struct copse_candidates *c, int first, int other, double bytes) {
+  return copse_is_known(known_of(c, first, bytes), INFINITY) && known_of(c, other, bytes)->any &&
+         side_of(c, first, other, bytes).more >= 0;
+}
+
+/* Within BORDER_WIDTH the second begins where it costs BORDER_LOSS more at most. */
+static void settle(struct border *b) {
+  bool narrow = b->high.bytes - b->low.bytes <= b->high.bytes * BORDER_WIDTH,
+       lossy = b->slow || b->high.more > b->high.us * BORDER_LOSS;
+  if (lossy && b->low.more <= (narrow ? b->low.us * BORDER_LOSS : 0))
+    b->high.bytes = b->low.bytes + 1;
+}
+
+/* Begins a border with all that is known: where the second is ahead at first; not by a byte off
+ * what was found before, both sides of which were compared. */
+static struct border begin_border(const struct copse_candidates *c, int before, int after,
+                                  double from, double to) {
+  struct border b = {
+      .which = {before, after, fastest_at(c, from, before), fastest_at(c, to, after)},
+      .n = c->list[before].hops == c->list[after].hops ? 2 : 4};
+  for (size_t i = 0; i < c->times->of.n; i++) {
+    double at = c->times->of.rows[i].bytes;
+    if (from < at && at < to - 1 && is_ahead(c, after, before, at)) to = at;
   }
-  *border = (uint64_t)high.bytes;
+  for (size_t i = 0; i < c->times->of.n; i++) {
+    double at = c->times->of.rows[i].bytes;
+    if (from < at - 1 && at < to && is_ahead(c, before, after, at)) from = at;
+  }
+  b.low = side_of(c, before, after, from);
+  b.high = side_of(c, after, before, to);
+  b.slow = !copse_is_known(known_of(c, before, to), INFINITY);
+  settle(&b);
+  return b;
+}
+
+/* Returns what the first costs more just before the second begins; 0: it is where it is to be. */
+static double loss_before(const struct border *b) {
+  if (b->high.bytes - b->low.bytes <= 1) return 0;
+  if (b->slow) return INFINITY;
+  return b->high.more > b->high.us * BORDER_LOSS ? b->high.more / b->high.us : 0;
+}
+
+/* Compares both at `high` if it is slow; else where lines would cross, a little after it; of three
+ * times once in the middle; within BORDER_WIDTH, and at first just after `low`, where a number of
+ * chunks changes. */
+static copse_status try_between(const struct copse_candidates *c, struct border *b,
+                                struct copse_err *err) {
+  const struct copse_prediction *p = &c->predictions[b->which[0]],
+                                *q = &c->predictions[b->which[1]];
+  double low = b->low.bytes, high = b->high.bytes, jump = high;
+  bool narrow = high - low <= high * BORDER_WIDTH, first = b->turn == 0;
+  double part = (b->low.more + b->high.us * BORDER_LOSS / 2) / (b->low.more + b->high.more);
+  double middle = low + (high - low) * (b->turn % 3 < 2 ? part : 0.5);
+  middle = floor(fmin(fmax(middle, low + 1), high - 1));
+  if (narrow || first) COPSE_DO(copse_predictions_jump(p, q, low, high, &jump, err));
+  if ((narrow && jump < high) || (first && jump == low + 1)) middle = jump;
+  if (b->slow) middle = high;
+  b->turn += !b->slow;
+  b->slow = false;
+  COPSE_DO(time_these(c, b->which, b->n, &middle, 1, err));
+  struct side other = side_of(c, b->which[0], b->which[1], middle);
+  if (other.more > 0)
+    b->low = other;
+  else
+    b->high = side_of(c, b->which[1], b->which[0], middle);
+  settle(b);
   return COPSE_OK;
+}
+
+/* Finds where the second of each two is to be taken, first where most is lost. Either the first
+ * costs BORDER_LOSS more at most just before; or within BORDER_WIDTH, since a time jumps, the
+ * second costs BORDER_LOSS more at most where the first is ahead at last; else to the byte. */
+static copse_status find_borders(const struct copse_candidates *c, struct border *borders, int n,
+                                 struct copse_err *err) {
+  for (double most; c->times->border_work > 0; c->times->border_work -= c->times->of.work - most) {
+    struct border *worst = borders;
+    for (int i = 1; i < n; i++)
+      if (loss_before(&borders[i]) > loss_before(worst)) worst = &borders[i];
+    if (n == 0 || loss_before(worst) == 0) break;
+    most = c->times->of.work;
+    COPSE_DO(try_between(c, worst, err));
+  }
+  return COPSE_OK;
+}
+
+_Static_assert(MOST_SIZES <= COPSE_MAX_RANGES, "each size may be a range");
+
+/* The sizes that are compared, in rising order. */
+struct sizes {
+  int n;
+  double bytes[MOST_SIZES], us[MOST_SIZES][COPSE_MAX_CANDIDATES];
+  struct border borders[MOST_SIZES]; /* of ranges, but for the first */
+};
+
+/* Lists powers of two or COARSE_POWER, steps between if transfers are few, of long messages powers
+ * of four if they are many, what comes where one ends. */
+static void list_sizes(const struct copse_candidates *c, uint64_t smallest, uint64_t largest,
+                       struct sizes *sizes) {
+  double transfers = 0;
+  for (int i = 0; i < c->n; i++) transfers += c->predictions[i].dag.n_transfers;
+  uint64_t cuts = transfers > c->limits.stepped ? 1 : STEPS_A_POWER, size = smallest, power = size;
+  uint64_t times = copse_prediction_is_coarse(&c->predictions[0]) ? COARSE_POWER : 2;
+  for (uint64_t next; size <= largest && sizes->n < MOST_SIZES - 1; size = next) {
+    bool ends = false;
+    if (size == times * power) power = size;
+    if (transfers > c->limits.in_twos && power >= LONG_FROM && times < 4) times = 4;
+    next = size + (times - 1) * power / cuts;
+    for (int i = 0; i < c->n; i++) ends = ends || c->list[i].most_bytes == size;
+    sizes->bytes[sizes->n++] = (double)size;
+    if (ends && size < largest) sizes->bytes[sizes->n++] = (double)size + 1;
+  }
 }
 
 static bool add_size(struct sizes *sizes, double bytes) {
@@ -723,29 +698,51 @@ static bool add_size(struct sizes *sizes, double bytes) {
   return true;
 }
 
+/* Times at the last size of a range that has a next what may be better there: all if a time of one
+ * of both candidates jumps to the next size, else what is no slower there. */
+static copse_status time_last(const struct copse_candidates *c,
+                              const struct copse_candidate_range *range, double last,
+                              struct copse_err *err) {
+  double us[1][COPSE_MAX_CANDIDATES], next = last + 1;
+  int which[COPSE_MAX_CANDIDATES] = {range[0].candidate, range[1].candidate}, n = 0;
+  bool jumps = false;
+  COPSE_DO(time_these(c, which, 2, &last, 1, err));
+  for (int i = 0; i < 2; i++) {
+    double part = known_us(c, which[i], last) / known_us(c, which[i], next);
+    jumps = jumps || !(fabs(part - 1) <= BORDER_LOSS);
+  }
+  if (jumps) return copse_candidates_time(c, &last, 1, us, err);
+  for (int i = 0; i < c->n; i++)
+    if (known_us(c, i, next) <= known_us(c, range->candidate, next)) which[n++] = i;
+  return time_these(c, which, n, &last, 1, err);
+}
+
 /* Times candidates at the first and last size of a range, and where its own one's number of chunks
  * changes by a large part, since times jump there, and states what is lost. Where that is more than
  * the model's own error another one does better, and the size is to be compared like others:
- * *added.
- */
+ * *added. The next range came before. */
 static copse_status compare_within(const struct copse_candidates *c, double first, double last,
-                                   struct copse_candidate_range *range, struct sizes *sizes,
-                                   bool *added, struct copse_err *err) {
-  double us[2 + MOST_JUMPS][COPSE_MAX_CANDIDATES], bytes[2 + MOST_JUMPS] = {first, last};
+                                   bool has_next, struct copse_candidate_range *range,
+                                   struct sizes *sizes, bool *added, struct copse_err *err) {
+  double us[2 + MOST_JUMPS][COPSE_MAX_CANDIDATES], bytes[2 + MOST_JUMPS] = {first};
   const struct copse_prediction *p = &c->predictions[range->candidate];
-  int n = 2;
-  for (double at = first, jump; n < 2 + MOST_JUMPS && at < last; at = jump) {
+  int n = 1;
+  for (double at = first, jump; n < 1 + MOST_JUMPS && at < last; at = jump) {
     COPSE_DO(copse_predictions_jump(p, p, at, last, &jump, err));
     if (jump > last || jump - at < at * LEAST_JUMP) break;
     bytes[n++] = jump;
   }
-  COPSE_DO(copse_candidates_time(c, bytes, n, us, err));
+  bytes[n++] = last;
+  COPSE_DO(copse_candidates_time(c, bytes, has_next ? n - 1 : n, us, err));
+  if (has_next) COPSE_DO(time_last(c, range, last, err));
+  COPSE_DO(time_these(c, &range->candidate, 1, bytes, n, err));
   for (int i = 0; i < n; i++) {
-    double *own = &us[i][range->candidate];
-    COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes[i], 1, own, err));
+    double own = known_us(c, range->candidate, bytes[i]) / kept_part(c, range->candidate);
+    double most = known_least(c, bytes[i]) * (1 + MODEL_ERROR) * (1 + BORDER_LOSS);
     find_loss(c, bytes[i], range);
-    double most = least_cost(c, us[i]) * (1 + MODEL_ERROR) * (1 + BORDER_LOSS);
-    if (c->times->work < c->times->most_work && cost(c, us[i], range->candidate) > most)
+    if (i == n - 1 && has_next && fastest_at(c, last, range->candidate) == range[1].candidate)
+      break;
+    if (c->times->of.work < c->times->most_work && own > most)
       *added = add_size(sizes, bytes[i]) || *added;
   }
   return COPSE_OK;
@@ -765,9 +762,12 @@ static copse_status make_ranges(const struct copse_candidates *c, struct sizes *
         (struct copse_candidate_range){.max_bytes = INT64_MAX, .candidate = best, .fastest = best};
     for (int b = i; b < i + n_close; b++) find_loss(c, bytes[b], range);
     if ((*n)++ == 0) continue;
-    COPSE_DO(
-        find_border(c, range[-1].candidate, best, bytes[i - 1], bytes[i], &range->min_bytes, err));
-    range[-1].max_bytes = range->min_bytes - 1;
+    sizes->borders[*n - 2] = begin_border(c, range[-1].candidate, best, bytes[i - 1], bytes[i]);
+  }
+  COPSE_DO(find_borders(c, sizes->borders, *n - 1, err));
+  for (int i = 1; i < *n; i++) {
+    ranges[i].min_bytes = (uint64_t)sizes->borders[i - 1].high.bytes;
+    ranges[i - 1].max_bytes = ranges[i].min_bytes - 1;
   }
   return COPSE_OK;
 }
@@ -777,21 +777,23 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
                                      struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct copse_candidate_times *times = candidates->times;
   struct sizes *sizes;
   bool added = true;
   *n = 0;
+  times->border_work = candidates->limits.border_work;
+  times->most_work = times->border_work > 0 ? INFINITY : 0; /* the first time */
   COPSE_DO(COPSE_ARRAY(&scratch, 1, sizes, err));
   list_sizes(candidates, smallest, largest, sizes);
   for (int round = 0; round < BORDER_ROUNDS && added; round++) {
     COPSE_DO(copse_candidates_time(candidates, sizes->bytes, sizes->n, sizes->us, err));
-    if (round == 0)
-      candidates->times->most_work = candidates->times->work + candidates->limits.border_work;
     COPSE_DO(make_ranges(candidates, sizes, ranges, n, err));
     added = false;
-    for (int i = 0; i < *n; i++)
+    for (int i = *n - 1; i >= 0; i--)
       COPSE_DO(compare_within(candidates, fmax((double)ranges[i].min_bytes, (double)smallest),
-                              fmin((double)ranges[i].max_bytes, (double)largest), &ranges[i], sizes,
-                              &added, err));
+                              fmin((double)ranges[i].max_bytes, (double)largest), i + 1 < *n,
+                              &ranges[i], sizes, &added, err));
+    if (round == 0) times->most_work = times->of.work + candidates->limits.border_work;
   }
   return COPSE_OK;
 }

@@ -22,7 +22,7 @@ struct copse_candidate {
   bool left_out; /* of the healthy topology: not one of the broken one in any way */
 };
 
-#define COPSE_MAX_CANDIDATES 128
+#define COPSE_MAX_CANDIDATES COPSE_MAX_TIMED
 
 /* Limits on work: of policy.h by copse_candidates_begin, where their reasons are. */
 struct copse_candidates_limits {
@@ -163,9 +163,9 @@ struct copse_candidate_range {
  * with more hops faster by MODEL_ERROR, or a third one so. Sizes beside such borders are compared
  * too, and where the number of chunks of a range's candidate changes by a large part (policy.h), so
  * that at no size compared another one is faster by more than MODEL_ERROR, and BORDER_LOSS more
- * beside borders; borders are looked for by so much work at most (policy.h), and then lie farther
- * from where times meet. The first range begins at 0, the last ends at INT64_MAX; neighbours have
- * different candidates.
+ * beside borders. Borders are looked for by so much work at most (policy.h), those first where most
+ * is lost; without more they are where the next candidate is known to be ahead. The first range
+ * begins at 0, the last ends at INT64_MAX; neighbours have different candidates.
  */
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,

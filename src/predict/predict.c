@@ -395,6 +395,68 @@ void copse_predictions_free(struct copse_prediction *predictions, int n) {
   for (int i = 0; i < n; i++) copse_sim_dag_free(&predictions[i].dag);
 }
 
+/* ---- each once a size -------------------------------------------------------------------- */
+
+struct copse_known_row *copse_known_row(struct copse_known_times *times, double bytes,
+                                        struct copse_err *err) {
+  for (size_t i = 0; i < times->n; i++)
+    if (times->rows[i].bytes == bytes) return &times->rows[i];
+  if (COPSE_GROW(times->rows, times->capacity, times->n + 1, err) != COPSE_OK) return NULL;
+  times->rows[times->n] = (struct copse_known_row){.bytes = bytes, .best = -1};
+  return &times->rows[times->n++];
+}
+
+/* Keeps of the wishes those about what is not known yet, each once: *n of them. */
+static copse_status choose_wishes(struct copse_known_times *times, struct copse_wish *wishes,
+                                  int *n, struct copse_err *err) {
+  int kept = 0;
+  for (int w = 0; w < *n; w++) {
+    const struct copse_wish it = wishes[w];
+    const struct copse_known_row *row = copse_known_row(times, it.bytes, err);
+    int i = 0;
+    if (!row) return copse_fail_nomem(err);
+    if (copse_is_known(&row->of[it.prediction], it.most_us)) continue;
+    while (i < kept && (wishes[i].prediction != it.prediction || wishes[i].bytes != it.bytes)) i++;
+    if (i < kept)
+      wishes[i].most_us = fmax(wishes[i].most_us, it.most_us);
+    else
+      wishes[kept++] = it;
+  }
+  *n = kept;
+  return COPSE_OK;
+}
+
+copse_status copse_predictions_ask(const struct copse_topology *topology,
+                                   const struct copse_prediction *predictions,
+                                   struct copse_known_times *times, struct copse_wish *wishes,
+                                   int *n, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct copse_sim_question *questions;
+  struct copse_sim_options *options;
+  COPSE_DO(choose_wishes(times, wishes, n, err));
+  if (*n == 0) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)*n, questions, err));
+  COPSE_DO(COPSE_ARRAY(&arena, (size_t)*n, options, err));
+  for (int i = 0; i < *n; i++) {
+    const struct copse_prediction *of = &predictions[wishes[i].prediction];
+    options[i] = of->sim;
+    options[i].quick_part = QUICK_PART;
+    questions[i] = (struct copse_sim_question){.dag = &of->dag,
+                                               .options = &options[i],
+                                               .unit_bytes = wishes[i].bytes,
+                                               .most_us = wishes[i].most_us};
+  }
+  COPSE_DO(copse_simulate_all(topology, questions, *n, err));
+  for (int i = 0; i < *n; i++) {
+    const struct copse_sim_question *q = &questions[i];
+    double us = q->result.us, chunks = (double)q->result.chunks / (q->dag->n_transfers + 1);
+    times->work += STEPS_OF_PLAN(q->dag->n_ints) * chunks;
+    copse_known_row(times, wishes[i].bytes, NULL)->of[wishes[i].prediction] =
+        (struct copse_known){isinf(us) ? wishes[i].most_us : us, isinf(us), true};
+  }
+  return COPSE_OK;
+}
+
 /* ---- bounds --------------------------------------------------------------------------------- */
 
 /* Bounds in floating point, for tables beside predicted times: docs/theory.md, "Every size". */

@@ -143,6 +143,49 @@ static inline void copse_prediction_free(struct copse_prediction *prediction) {
   copse_predictions_free(prediction, 1);
 }
 
+/* ---- times of several predictions, each simulated once a size ---- */
+
+#define COPSE_MAX_TIMED 128
+
+/* Of a prediction at a size: its time, or if it is `more` a bound of that. */
+struct copse_known {
+  double us;
+  bool more, any;
+};
+struct copse_known_row {
+  double bytes;
+  struct copse_known of[COPSE_MAX_TIMED];
+  int best; /* the caller's own; -1 at first */
+};
+/* Zero-initialise; the caller frees the rows. */
+struct copse_known_times {
+  struct copse_known_row *rows;
+  size_t n, capacity;
+  double work; /* done so far, in steps of the simulator */
+};
+
+/* Returns the row of a size, made where there is none; NULL without memory. */
+struct copse_known_row *copse_known_row(struct copse_known_times *times, double bytes,
+                                        struct copse_err *err) COPSE_CHECKED;
+
+/* Whether it is known how long it takes, or that it takes longer than that. */
+static inline bool copse_is_known(const struct copse_known *known, double most_us) {
+  return known->any && (!known->more || most_us <= known->us);
+}
+
+/* A time that is asked for, unless it is more than most_us. */
+struct copse_wish {
+  int prediction;
+  double bytes, most_us;
+};
+
+/* Simulates, by several threads, as quick predictions (policy.h), what of the wishes [*n] is not
+ * known yet: *n of them. Those about one prediction best follow each other. */
+copse_status copse_predictions_ask(const struct copse_topology *topology,
+                                   const struct copse_prediction *predictions,
+                                   struct copse_known_times *times, struct copse_wish *wishes,
+                                   int *n, struct copse_err *err) COPSE_CHECKED;
+
 /* ---- what nothing beats at a message size, and how far a time is above it ----------------------
  */
 

@@ -793,6 +793,46 @@ START_TEST(losses_where_chunks_are_one_more_are_found) {
 }
 END_TEST
 
+/* The least work with which a border moves moves the one where most is lost. */
+START_TEST(work_for_borders_goes_where_most_is_lost) {
+  struct copse_topology *t = copse_test_sim_hosts(1, 2, false);
+  struct copse_candidate_range ranges[COPSE_MAX_RANGES];
+  struct copse_candidates_limits limits = {.in_twos = 3};
+  int n;
+  find_lines(t, 1, &limits, ranges, &n); /* at 32 MiB 8 % is lost, at 64 MiB 13 % */
+  for (int i = 1; ranges[2].min_bytes == 64 << 20; i++) {
+    ck_assert_uint_eq(ranges[1].min_bytes, 32 << 20);
+    limits.border_work = i;
+    find_lines(t, 1, &limits, ranges, &n);
+    ck_assert_int_eq(n, 3);
+  }
+  ck_assert_uint_eq(ranges[1].min_bytes, 32 << 20);
+  copse_topology_free(t);
+}
+END_TEST
+
+/* Asked once more, with no work for borders, the ranges are those that were found before. */
+START_TEST(borders_are_not_forgotten) {
+  struct copse_topology *t = copse_test_sim_hosts(1, 2, false);
+  struct copse_candidate_range first[COPSE_MAX_RANGES], again[COPSE_MAX_RANGES];
+  struct copse_candidates c;
+  struct copse_err err = COPSE_ERR_INIT;
+  int n, n_again;
+  ASSERT_OK(copse_candidates_begin(t, NULL, &c, &err), &err);
+  c.limits.stepped = 0;
+  add_line(&c, 1, 25, 10); /* at 1.5 MiB; they cross at 24 MiB */
+  add_line(&c, 1, 92.5, 7);
+  ASSERT_OK(copse_candidates_ranges(&c, SMALLEST, LARGEST, first, &n, &err), &err);
+  c.limits.border_work = 0;
+  ASSERT_OK(copse_candidates_ranges(&c, SMALLEST, LARGEST, again, &n_again, &err), &err);
+  ck_assert(n == 2 && n_again == 2);
+  ck_assert_uint_lt(first[1].min_bytes, 25 << 20);
+  ck_assert_uint_eq(first[1].min_bytes, again[1].min_bytes);
+  copse_candidates_free(&c);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* Of the plan that is written for a range, over routes found anew, in all steps. */
 static double plan_takes(const struct copse_candidates *c,
                          const struct copse_candidate_range *range, double bytes) {
@@ -924,6 +964,8 @@ int main(void) {
   tcase_add_test(tests, many_transfers_are_compared_at_fewer_sizes);
   tcase_add_test(tests, borders_are_where_chunks_are_one_more);
   tcase_add_test(tests, losses_where_chunks_are_one_more_are_found);
+  tcase_add_test(tests, work_for_borders_goes_where_most_is_lost);
+  tcase_add_test(tests, borders_are_not_forgotten);
   tcase_add_test(tests, no_search_where_little_is_lost);
   tcase_add_test(tests, ranges_of_times_that_jump_say_what_is_lost);
   tcase_add_loop_test(tests, every_size_has_its_best_candidate, 0, 5);

@@ -2,9 +2,9 @@
  * The public API of communicators (include/copse/comm.h), over runtime/comm/local_ranks.h.
  *
  * Communicators are made and ended, plans and buffers registered, and collectives called, alone or
- * in groups. Nothing of these is done here: arguments are checked, the CPU's backend or the GPUs'
- * is chosen, transports are joined, and each function ends in done(), which logs an error and keeps
- * its text for copse_last_error.
+ * in groups. Arguments are checked, the CPU's backend or the GPUs' is chosen, transports are
+ * joined, and what a backend does by itself it is asked for here, under the lock of its ranks. Each
+ * function ends in done(), which logs an error and keeps its text for copse_last_error.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +12,7 @@
 #include "copse/wire.h"
 #include "runtime/comm/local_ranks.h"
 #include "base/err.h"
+#include "base/parallel.h"
 #include "runtime/cpu/cpu.h"
 #include "runtime/gpu/gpu.h"
 #include "runtime/transport/transport.h"
@@ -37,6 +38,12 @@ static int rank_of(const copse_comm *comm) { return comm ? (int)comm->rank : -1;
 static copse_status missing(const copse_comm *comm, const char *what) {
   struct copse_err err = COPSE_ERR_INIT;
   return REJECT(rank_of(comm), COPSE_INVALID, "%s is NULL", what);
+}
+
+static void set_timeout(struct copse_local_ranks *local, double seconds) {
+  copse_gather_set_timeout(&local->gather, seconds);
+  COPSE_HOLD(&local->backend_lock);
+  local->ops->set_timeout(local->backend, seconds);
 }
 
 /* ---- making and ending ------------------------------------------------------------------- */
@@ -149,8 +156,7 @@ copse_status copse_comm_init_wire(copse_comm **comm, const copse_wire *wire,
   copse_transport_shape(transport, &bootstrap, &shape);
   status = copse_local_new(&shape, &copse_cpu_backend, free_transport, comm, &err);
   if (status != COPSE_OK) copse_transport_free(transport);
-  if (status == COPSE_OK && timeout_seconds > 0)
-    copse_local_set_timeout((*comm)->local, timeout_seconds);
+  if (status == COPSE_OK && timeout_seconds > 0) set_timeout((*comm)->local, timeout_seconds);
 out:
   return done(wire->rank, status, &err);
 }
@@ -165,15 +171,33 @@ copse_status copse_comm_destroy(copse_comm *comm) {
 }
 
 copse_status copse_comm_abort(copse_comm *comm) {
+  struct copse_err why = COPSE_ERR_INIT;
   if (!comm) return missing(comm, "comm");
-  copse_local_abort(comm->local, comm->rank);
+  struct copse_local_ranks *local = comm->local;
+  (void)copse_fail(&why, COPSE_ABORTED, "copse_comm_abort was called on rank %u", comm->rank);
+  copse_gather_break(&local->gather, &why);
+  local->ops->abort(local->backend);
   return COPSE_OK;
+}
+
+/* Returns why the communicator is broken, or COPSE_OK; asks the backend too if it does not block.
+ */
+static copse_status poll_ranks(struct copse_local_ranks *local, struct copse_err *err) {
+  copse_status status = copse_gather_broken(&local->gather, err);
+  if (status != COPSE_OK || pthread_mutex_trylock(&local->backend_lock) != 0) return status;
+  struct copse_err why = COPSE_ERR_INIT;
+  why.status = status = local->ops->poll(local->backend, &why);
+  if (status != COPSE_OK) local->ops->abort(local->backend); /* on the GPUs that still work */
+  pthread_mutex_unlock(&local->backend_lock);
+  if (status == COPSE_OK) return COPSE_OK;
+  copse_gather_break(&local->gather, &why);
+  return copse_gather_broken(&local->gather, err);
 }
 
 copse_status copse_comm_get_async_error(copse_comm *comm, copse_status *async) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!comm || !async) return missing(comm, comm ? "async" : "comm");
-  *async = copse_local_poll(comm->local, &err);
+  *async = poll_ranks(comm->local, &err);
   (void)copse_publish_error(&err);
   return COPSE_OK;
 }
@@ -202,7 +226,7 @@ copse_status copse_comm_set_timeout(copse_comm *comm, double seconds) {
   if (!(seconds > 0))
     return REJECT(rank_of(comm), COPSE_INVALID, "a time limit of %g s, must be positive", seconds);
   if (seconds > MAX_TIMEOUT_SECONDS) seconds = MAX_TIMEOUT_SECONDS;
-  copse_local_set_timeout(comm->local, seconds);
+  set_timeout(comm->local, seconds);
   return COPSE_OK;
 }
 
@@ -237,6 +261,24 @@ copse_status copse_comm_find_plan(const copse_comm *comm, copse_collective colle
   return done(rank_of(comm), copse_local_find_plan(comm->local, &call, plan, &err), &err);
 }
 
+static copse_status register_buffer(struct copse_comm *comm, void *buffer, size_t bytes,
+                                    void **handle, struct copse_err *err) {
+  struct copse_local_ranks *local = comm->local;
+  COPSE_AT_END(copse_free_at) struct copse_registration *it = NULL;
+  *handle = NULL;
+  COPSE_DO(copse_gather_broken(&local->gather, err));
+  COPSE_DO(copse_calloc(1, sizeof *it, &it, err));
+  it->rank = comm->rank;
+  COPSE_HOLD(&local->backend_lock);
+  if (local->ops->add_buffer)
+    COPSE_DO(local->ops->add_buffer(local->backend, comm->rank - local->shape.first_local, buffer,
+                                    bytes, &it->backend_handle, err));
+  it->next = local->registrations;
+  *handle = local->registrations = it;
+  it = NULL;
+  return COPSE_OK;
+}
+
 copse_status copse_comm_register(copse_comm *comm, void *buffer, size_t bytes, void **handle) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!comm || !handle) return missing(comm, comm ? "handle" : "comm");
@@ -244,25 +286,56 @@ copse_status copse_comm_register(copse_comm *comm, void *buffer, size_t bytes, v
   if (!buffer) return missing(comm, "buffer");
   if (bytes == 0 || bytes > UINTPTR_MAX - (uintptr_t)buffer)
     return REJECT(rank_of(comm), COPSE_INVALID, "%zu bytes at %p are no buffer", bytes, buffer);
-  return done(rank_of(comm), copse_local_register(comm, buffer, bytes, handle, &err), &err);
+  return done(rank_of(comm), register_buffer(comm, buffer, bytes, handle, &err), &err);
+}
+
+static copse_status deregister(struct copse_comm *comm, void *handle, struct copse_err *err) {
+  struct copse_local_ranks *local = comm->local;
+  COPSE_HOLD(&local->backend_lock);
+  struct copse_registration **at = &local->registrations;
+  while (*at && (*at != handle || (*at)->rank != comm->rank)) at = &(*at)->next;
+  COPSE_AT_END(copse_free_at) struct copse_registration *it = *at;
+  if (!it)
+    return copse_fail(err, COPSE_INVALID, "no registration of rank %u has this handle", comm->rank);
+  *at = it->next;
+  if (!local->ops->remove_buffer) return COPSE_OK;
+  return local->ops->remove_buffer(local->backend, comm->rank - local->shape.first_local,
+                                   it->backend_handle, err);
 }
 
 copse_status copse_comm_deregister(copse_comm *comm, void *handle) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!comm || !handle) return missing(comm, comm ? "handle" : "comm");
-  return done(rank_of(comm), copse_local_deregister(comm, handle, &err), &err);
+  return done(rank_of(comm), deregister(comm, handle, &err), &err);
+}
+
+/* Does what follow of backend.h does; nothing where the communicator is broken. */
+static copse_status follow(struct copse_comm *comm, copse_stream stream, struct copse_err *err) {
+  struct copse_local_ranks *local = comm->local;
+  const uint32_t r = comm->rank - local->shape.first_local;
+  if (!local->ops->follow || copse_gather_broken(&local->gather, NULL) != COPSE_OK) return COPSE_OK;
+  COPSE_HOLD(&local->backend_lock);
+  return local->ops->follow(local->backend, r, stream, err);
 }
 
 copse_status copse_comm_follow(copse_comm *comm, copse_stream stream) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!comm) return missing(comm, "comm");
-  return done(rank_of(comm), copse_local_follow(comm, stream, &err), &err);
+  return done(rank_of(comm), follow(comm, stream, &err), &err);
+}
+
+static copse_status lead(struct copse_comm *comm, copse_stream stream, struct copse_err *err) {
+  struct copse_local_ranks *local = comm->local;
+  const uint32_t r = comm->rank - local->shape.first_local;
+  if (!local->ops->lead || copse_gather_broken(&local->gather, NULL) != COPSE_OK) return COPSE_OK;
+  COPSE_HOLD(&local->backend_lock);
+  return local->ops->lead(local->backend, r, stream, err);
 }
 
 copse_status copse_comm_lead(copse_comm *comm, copse_stream stream) {
   struct copse_err err = COPSE_ERR_INIT;
   if (!comm) return missing(comm, "comm");
-  return done(rank_of(comm), copse_local_lead(comm, stream, &err), &err);
+  return done(rank_of(comm), lead(comm, stream, &err), &err);
 }
 
 /* ---- collectives --------------------------------------------------------------------------- */

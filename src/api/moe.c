@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "runtime/comm/local_ranks.h"
 #include "base/err.h"
+#include "base/parallel.h"
 #include "base/types.h"
 #include "runtime/gpu/gpu.h"
 #include "runtime/moe/job.h"
@@ -68,12 +69,18 @@ static copse_status need_plans(const struct copse_moe *moe, struct copse_err *er
                    "an alltoall", err);
 }
 
+/* Whether the host sizes messages between hosts (backend.h). */
+static bool sizes_messages(struct copse_local_ranks *local) {
+  COPSE_HOLD(&local->backend_lock);
+  return local->ops->sizes_messages && local->ops->sizes_messages(local->backend);
+}
+
 /* Makes room for the host's copy of counts, where exact messages are wanted and the host sizes
  * any. */
 static copse_status furnish_counts(struct copse_moe *moe, struct copse_err *err) {
   const struct copse_moe_counts_ops *counts_ops = moe->ops->counts;
   if (!moe->config.exact_messages || !counts_ops || moe->job.block_rows == 0 ||
-      !copse_local_sizes_messages(moe->comm->local))
+      !sizes_messages(moe->comm->local))
     return COPSE_OK;
   copse_status status = counts_ops->take(moe->device, moe->job.n_ranks, &moe->counts, err);
   if (status == COPSE_OK) moe->counts_ops = counts_ops;

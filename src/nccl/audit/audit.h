@@ -120,11 +120,6 @@ copse_status copse_audit_add(struct copse_audit *audit, enum copse_audit_step st
 const char *copse_audit_link(const struct copse_audit_input *input, struct copse_audit *audit,
                              int link);
 
-/* Finds causes that topology and graphs show (causes.c). */
-copse_status copse_audit_graph_causes(const struct copse_audit_input *input,
-                                      struct copse_audit *audit,
-                                      struct copse_err *err) COPSE_CHECKED;
-
 /* Finds the causes that logs and measurements show (causes_measured.c). */
 copse_status copse_audit_measured_causes(const struct copse_audit_input *input,
                                          struct copse_audit *audit,

@@ -191,38 +191,6 @@ static copse_status plan_check_servable(const struct copse_plan *plan, uint32_t 
 
 /* ==== ranks =================================================================================== */
 
-copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t bytes,
-                                  void **handle, struct copse_err *err) {
-  struct copse_local_ranks *local = comm->local;
-  COPSE_AT_END(copse_free_at) struct copse_registration *it = NULL;
-  *handle = NULL;
-  COPSE_DO(copse_gather_broken(&local->gather, err));
-  COPSE_DO(copse_calloc(1, sizeof *it, &it, err));
-  it->rank = comm->rank;
-  COPSE_HOLD(&local->backend_lock);
-  if (local->ops->add_buffer)
-    COPSE_DO(local->ops->add_buffer(local->backend, comm->rank - local->shape.first_local, buffer,
-                                    bytes, &it->backend_handle, err));
-  it->next = local->registrations;
-  *handle = local->registrations = it;
-  it = NULL;
-  return COPSE_OK;
-}
-
-copse_status copse_local_deregister(struct copse_comm *comm, void *handle, struct copse_err *err) {
-  struct copse_local_ranks *local = comm->local;
-  COPSE_HOLD(&local->backend_lock);
-  struct copse_registration **at = &local->registrations;
-  while (*at && (*at != handle || (*at)->rank != comm->rank)) at = &(*at)->next;
-  COPSE_AT_END(copse_free_at) struct copse_registration *it = *at;
-  if (!it)
-    return copse_fail(err, COPSE_INVALID, "no registration of rank %u has this handle", comm->rank);
-  *at = it->next;
-  if (!local->ops->remove_buffer) return COPSE_OK;
-  return local->ops->remove_buffer(local->backend, comm->rank - local->shape.first_local,
-                                   it->backend_handle, err);
-}
-
 /* Prepares plans; those that fit become entries. *n_fit: how many. */
 static copse_status prepare_all(struct copse_local_ranks *local,
                                 const struct copse_plan *const *added, size_t n, void **prepared,
@@ -509,53 +477,6 @@ copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err) {
               last ? ", the last one here" : "");
   if (last) free_local_ranks(local);
   return broken ? COPSE_OK : status;
-}
-
-void copse_local_abort(struct copse_local_ranks *local, uint32_t rank) {
-  struct copse_err why = COPSE_ERR_INIT;
-  (void)copse_fail(&why, COPSE_ABORTED, "copse_comm_abort was called on rank %u", rank);
-  copse_gather_break(&local->gather, &why);
-  local->ops->abort(local->backend);
-}
-
-copse_status copse_local_poll(struct copse_local_ranks *local, struct copse_err *err) {
-  copse_status status = copse_gather_broken(&local->gather, err);
-  if (status != COPSE_OK || pthread_mutex_trylock(&local->backend_lock) != 0) return status;
-  struct copse_err why = COPSE_ERR_INIT;
-  why.status = status = local->ops->poll(local->backend, &why);
-  if (status != COPSE_OK) local->ops->abort(local->backend); /* on the GPUs that still work */
-  pthread_mutex_unlock(&local->backend_lock);
-  if (status == COPSE_OK) return COPSE_OK;
-  copse_gather_break(&local->gather, &why);
-  return copse_gather_broken(&local->gather, err);
-}
-
-copse_status copse_local_follow(struct copse_comm *comm, copse_stream stream,
-                                struct copse_err *err) {
-  struct copse_local_ranks *local = comm->local;
-  const uint32_t r = comm->rank - local->shape.first_local;
-  if (!local->ops->follow || copse_gather_broken(&local->gather, NULL) != COPSE_OK) return COPSE_OK;
-  COPSE_HOLD(&local->backend_lock);
-  return local->ops->follow(local->backend, r, stream, err);
-}
-
-copse_status copse_local_lead(struct copse_comm *comm, copse_stream stream, struct copse_err *err) {
-  struct copse_local_ranks *local = comm->local;
-  const uint32_t r = comm->rank - local->shape.first_local;
-  if (!local->ops->lead || copse_gather_broken(&local->gather, NULL) != COPSE_OK) return COPSE_OK;
-  COPSE_HOLD(&local->backend_lock);
-  return local->ops->lead(local->backend, r, stream, err);
-}
-
-bool copse_local_sizes_messages(struct copse_local_ranks *local) {
-  COPSE_HOLD(&local->backend_lock);
-  return local->ops->sizes_messages && local->ops->sizes_messages(local->backend);
-}
-
-void copse_local_set_timeout(struct copse_local_ranks *local, double seconds) {
-  copse_gather_set_timeout(&local->gather, seconds);
-  COPSE_HOLD(&local->backend_lock);
-  local->ops->set_timeout(local->backend, seconds);
 }
 
 /* ==== groups of calls ========================================================================= */

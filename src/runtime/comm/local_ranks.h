@@ -69,11 +69,6 @@ copse_status copse_local_new(const struct copse_comm_shape *shape,
 /* Ends a handle, and with the last one the local ranks. The handle is gone whatever the status. */
 copse_status copse_local_leave(struct copse_comm *comm, struct copse_err *err);
 
-void copse_local_abort(struct copse_local_ranks *local, uint32_t rank);
-/* Returns why it is broken, or COPSE_OK; asks the backend too if that doesn't block. */
-copse_status copse_local_poll(struct copse_local_ranks *local, struct copse_err *err);
-void copse_local_set_timeout(struct copse_local_ranks *local, double seconds);
-
 copse_status copse_local_add_plan(struct copse_local_ranks *local, const struct copse_plan *plan,
                                   struct copse_err *err) COPSE_CHECKED;
 /* Does what copse_comm_load_plans does; the folder is the one to read. */
@@ -83,21 +78,6 @@ copse_status copse_local_load_plans(struct copse_local_ranks *local, const char 
 copse_status copse_local_find_plan(struct copse_local_ranks *local, const struct copse_call *call,
                                    const struct copse_plan **plan,
                                    struct copse_err *err) COPSE_CHECKED;
-
-/* Does what follow of backend.h does (copse_local_lead: lead). Nothing where the communicator is
- * broken. */
-copse_status copse_local_follow(struct copse_comm *comm, copse_stream stream,
-                                struct copse_err *err) COPSE_CHECKED;
-copse_status copse_local_lead(struct copse_comm *comm, copse_stream stream,
-                              struct copse_err *err) COPSE_CHECKED;
-
-/* Returns what sizes_messages of backend.h does. */
-bool copse_local_sizes_messages(struct copse_local_ranks *local);
-
-copse_status copse_local_register(struct copse_comm *comm, void *buffer, size_t bytes,
-                                  void **handle, struct copse_err *err) COPSE_CHECKED;
-copse_status copse_local_deregister(struct copse_comm *comm, void *handle,
-                                    struct copse_err *err) COPSE_CHECKED;
 
 /* ==== groups of calls ========================================================================= */
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What gathers before it is passed on. */
+/* Bytes that gather before they are passed on. */
 #define PIECE ((size_t)1 << 16)
 
 void copse_text_end(struct copse_text *text) {

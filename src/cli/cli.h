@@ -101,7 +101,7 @@ extern const char *const copse_cli_collectives[]; /* their names, for completion
 /* Notes of readers; main prints them as "copse: note: TEXT" once the command succeeded. */
 extern const struct copse_notes copse_cli_notes;
 
-/* What the options that all commands have ask for. */
+/* Values of the options that every command has. */
 struct copse_cli_asked {
   const char *command; /* NULL: none yet */
   char line[480];      /* with its arguments, as a shell takes it; long ones are cut */
@@ -139,7 +139,7 @@ struct copse_cli_work {
   struct copse_text text;
   struct copse_arena arena;
   struct copse_err err;
-  int exit; /* of a command that has done its work: COPSE_EXIT_DONE, or what it sets */
+  int exit; /* exit status of a command without a failure: COPSE_EXIT_DONE, or what it sets */
   /* what is said after a failure: */
   const char *place;   /* the file that can't be worked with, where the text does not name it */
   const char *solved;  /* a topology: the place of an overflow or of a rank that can't be reached,

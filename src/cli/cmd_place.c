@@ -15,7 +15,7 @@ struct options {
   struct copse_trace_spec spec;
   int experts, ranks;
   bool generate, json;
-  const char *for_generate, *for_placing; /* the last option that only one of both has, or NULL */
+  const char *for_generate, *for_placing; /* the last such option given; NULL: none */
 };
 
 /* ---- reports ------------------------------------------------------------------------------- */

@@ -56,7 +56,7 @@ struct job {
   struct copse_candidates candidates, healthy; /* of the collective at hand */
   const struct old_plan *before[COPSE_MAX_CANDIDATES]; /* [n_before] what `healthy` has of --from */
   int n_before;
-  struct copse_text index, table; /* of all plans so far */
+  struct copse_text index, table; /* rows of the plans made so far */
   struct copse_text losses;     /* what fewer hops and fewer plans cost, a line each */
   struct copse_text difference; /* of the plan at hand, for the index */
   struct copse_text changes;    /* what ranks must load again, a line for each plan */

@@ -42,7 +42,7 @@ static const char *const models[] = {"plan", "links", NULL};
 struct job {
   const struct options *o;
   struct copse_cli_work *work; /* its schedule: NULL for a plan */
-  struct copse_foreign what;   /* of either: what it does */
+  struct copse_foreign what;   /* what the schedule or plan does */
   bool is_other;               /* it was made for another topology; that has been said */
   const char *plan, *path;     /* of a folder: name and path of the file at hand; else NULL */
   struct copse_q on_routes;    /* copse_bound_on_routes of the schedule */

@@ -148,7 +148,7 @@ static copse_status begin_set(const char *output, const char *suffix, struct cop
   while (n > 1 && output[n - 1] == '/') n--;
   set->output = output;
   set->exists = access(output, F_OK) == 0;
-  if (set->exists) COPSE_DO(copse_cli_make_folder(output, err)); /* refuses what is none */
+  if (set->exists) COPSE_DO(copse_cli_make_folder(output, err)); /* refuses a file of this name */
   if (set->exists) COPSE_DO(refuse_old(output, suffix, err));
   set->making = copse_arena_printf(&set->arena, "%.*s%s.making-XXXXXX", (int)n, output,
                                    set->exists ? "/" : "");

@@ -464,7 +464,7 @@ int main(int argc, char **argv) {
 struct copse_cli_asked copse_cli_asked;
 
 static struct {
-  pthread_mutex_t lock; /* of all that follows */
+  pthread_mutex_t lock; /* guards all members below */
   pthread_cond_t stop;
   pthread_t thread;
   bool runs, ends, shown;
@@ -476,7 +476,7 @@ static struct {
 /* Prints by write(): the thread of a forked process must find no lock of stdio taken. */
 static void put(const char *text, int n) {
   ssize_t written = write(STDERR_FILENO, text, (size_t)n);
-  (void)written; /* there is nowhere to report it */
+  (void)written; /* a failure to report has no other place to go */
 }
 
 static void clear_line(void) {

@@ -363,7 +363,7 @@ static bool take_decimal(const struct copse_option *it, const char *value, doubl
   return *out >= (double)it->min && *out <= (double)it->max;
 }
 
-/* Refuses with the words that it can be, where they are few, or what else it can be too. */
+/* Refuses a missing value: lists the words that it may be, where they are few. */
 static int refuse_missing(const char *command, const struct copse_option *it, const char *given) {
   struct copse_line list = {.used = 0};
   if (it && it->words && it->must) copse_line_add(&list, ": %s", it->must);
@@ -433,7 +433,7 @@ static int refuse_unknown(const char *command, const struct copse_option_rows *r
     return copse_cli_usage(command, "option '%s' may be any of %s", name, list);
   struct copse_near_name nearest = {.given = name};
   for (int i = 0; i < rows->n; i++) copse_near_name_consider(&nearest, rows->list[i]->name);
-  if (optopt) /* it is known: getopt_long refuses its value */
+  if (optopt) /* a known option: getopt_long refuses its value */
     return copse_cli_usage(command, "option '%s' takes no value", name);
   if (nearest.name)
     return copse_cli_usage(command, "unknown option '%s'; did you mean %s?", given, nearest.name);

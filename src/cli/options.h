@@ -25,7 +25,7 @@ enum copse_option_type {
 struct copse_option {
   const char *name;     /* "--output"; rows of one name that follow each other are one option */
   char letter;          /* 'o' for -o, or '\0' */
-  const char *argument; /* what help calls it; NULL: there is none */
+  const char *argument; /* name of its value in --help; NULL: it takes none */
   const char *help;     /* as running text: --help splits it into lines */
   enum copse_option_type type;
   size_t at;                /* the member: offset in the struct that the table is for */
@@ -34,7 +34,7 @@ struct copse_option {
   bool bytes;               /* K, M, G, T count 1024 times as much each */
   const char *const *words; /* NULL-terminated; of other types than _INT for completion only */
   const char *must;         /* "--name must be ..."; NULL: "from MIN to MAX" */
-  const char *spelled;      /* that message's own name for it, such as "-b" */
+  const char *spelled;      /* the option's name in that message, such as "-b" */
   bool common;              /* --help shows it first, before the example */
   unsigned takes;           /* kinds of files (below) that the value names; 0: any, or none */
   bool writes;              /* the value names a file that is written */

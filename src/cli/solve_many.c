@@ -23,7 +23,7 @@
 #include "verify/groups.h"
 #include "verify/verify.h"
 
-/* One failure, or none: what came of it. */
+/* The result of one failure, or of the healthy topology. */
 struct outcome {
   bool done, solved; /* solved: else `why` */
   int like;          /* node whose failure was solved in its place, or -1 */
@@ -139,7 +139,7 @@ static copse_status turn(struct job *j, int to, const int *image, const struct c
   return COPSE_OK;
 }
 
-/* Fills in all failures that automorphisms take that of `node` to. */
+/* Fills in the failures to which automorphisms take the failure of `node`. */
 static copse_status fill_orbit(struct job *j, int node, struct copse_schedule *schedule) {
   COPSE_AT_END(copse_orbit_free) struct copse_orbit orbit = {0};
   COPSE_DO(copse_orbit_find(&j->alike, j->work->topology->n_nodes, node, &orbit, j->err));
@@ -519,7 +519,7 @@ struct row {
 struct pareto {
   const struct copse_cli_many *how;
   struct copse_solve_options options;
-  struct copse_cli_work *work; /* its schedule: the exact one */
+  struct copse_cli_work *work; /* work->schedule is the exact optimum */
   struct copse_predict_options predicted;
   struct copse_routes routes;
   double least_us[N_SIZES]; /* of all rows */

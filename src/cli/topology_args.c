@@ -348,7 +348,7 @@ copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
                "out");
   if (args->n_faults > 0 && args->ranks)
     COPSE_DO(copse_cli_change_topology(args, whole, NULL, 0, healthy, err));
-  if (!changed || !args->ranks) { /* it is one of the two itself */
+  if (!changed || !args->ranks) { /* `whole` itself is handed out as one of the two */
     *(changed ? healthy : out) = whole;
     whole = NULL;
   }

@@ -60,7 +60,7 @@ extern const char copse_cli_costs_intro[];
     .options = copse_cli_costs_options, .at = offsetof(struct_type, member)          \
   }
 
-/* Sets the defaults, over them the profile's, over them those given. */
+/* Sets costs: the defaults, then those of the profile, then those of options. */
 copse_status copse_cli_costs(const struct copse_cli_topology *args,
                              const struct copse_cli_costs *costs, struct copse_predict_options *out,
                              struct copse_err *err) COPSE_CHECKED;

@@ -579,7 +579,7 @@ static ncclResult_t settle(struct group *group, size_t i, struct copse_arena *sc
 
 static ncclResult_t settle_pairs(struct group *group) {
   ncclResult_t result = ncclSuccess;
-  size_t n = group->n_held; /* settling adds all-to-alls behind them */
+  size_t n = group->n_held; /* settle() appends all-to-alls, which need no settling */
   for (size_t i = 0; i < n && result == ncclSuccess; i++) {
     struct copse_arena scratch = {0};
     if (is_open_pair(&group->held[i])) result = settle(group, i, &scratch);
@@ -610,7 +610,7 @@ static ncclResult_t serve(const struct group *group) {
 
 static ncclResult_t end_group(struct group *group) {
   ncclResult_t settled = settle_pairs(group);
-  ncclResult_t result = copse_nccl_real_GroupEnd(); /* in any case: it was started */
+  ncclResult_t result = copse_nccl_real_GroupEnd(); /* in any case: ncclGroupStart was called */
   if (result == ncclSuccess) result = settled;
   if (result != ncclSuccess && result != ncclInProgress) return result;
   for (size_t i = 0; i < group->n_registered; i++) know_window(&group->registered[i]);

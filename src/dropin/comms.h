@@ -93,10 +93,10 @@ enum copse_nccl_reason {
   COPSE_NCCL_OTHER_REDOP,
   COPSE_NCCL_IN_PLACE,
   COPSE_NCCL_NO_PLAN,
-  COPSE_NCCL_NOT_PROMISED, /* sends and receives, COPSE_NCCL_ALLTOALL is not 1 */
-  COPSE_NCCL_ALONE,        /* a send or receive outside of a group */
-  COPSE_NCCL_NO_EXCHANGE,  /* grouped, but no all-to-all */
-  COPSE_NCCL_NO_COLLECTIVE, /* NCCL's alone */
+  COPSE_NCCL_NOT_PROMISED,  /* sends and receives, COPSE_NCCL_ALLTOALL is not 1 */
+  COPSE_NCCL_ALONE,         /* a send or receive outside of a group */
+  COPSE_NCCL_NO_EXCHANGE,   /* the group's sends and receives are no all-to-all */
+  COPSE_NCCL_NO_COLLECTIVE, /* copse has no such collective */
   COPSE_NCCL_CONFIGURED,    /* a configuration that only NCCL understands */
   COPSE_NCCL_IN_WINDOWS     /* NCCL needs no staging there */
 };

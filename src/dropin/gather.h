@@ -15,7 +15,7 @@ struct copse_nccl_gather {
   size_t bytes;
 };
 
-/* What one takes on the device. Zero-initialise. */
+/* Memory and stream of one gathering on the device. Zero-initialise. */
 struct copse_nccl_scratch {
   int device;
   void *context;

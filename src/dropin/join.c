@@ -357,11 +357,11 @@ struct in_process {
   copse_comm **comms; /* [n_ranks], none after an error */
   int n_plans, n_taken;
   struct copse_arena arena;
-  struct copse_err err; /* why there are none, the same for all ranks */
+  struct copse_err err; /* why no communicators were made, the same at all ranks */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct in_process *waiting; /* that not all ranks have taken */
+static struct in_process *waiting; /* results that some rank has still to take */
 
 static copse_status last_error(copse_status status, struct copse_err *err) {
   return status == COPSE_OK ? status : copse_fail(err, status, "%s", copse_last_error());
@@ -443,7 +443,7 @@ struct newcomer {
   struct copse_nccl_record mine, *all;
   struct outcome outcome, *outcomes;
   enum copse_nccl_way way;
-  bool gathered; /* all of `all` is there */
+  bool gathered; /* `all` is complete */
 };
 
 /* How long a communicator in the making waits for its ranks where COPSE_JOIN_TIMEOUT doesn't say.

@@ -95,7 +95,7 @@ static copse_status read_record(struct copse_calls *calls, const struct copse_js
   return join_call(calls, &call, err);
 }
 
-/* Reads one record. One that is no JSON was cut; running out of memory is what it is. */
+/* Reads one record. A line that is no JSON counts as damaged. */
 static copse_status read_json_line(struct copse_calls *calls, struct copse_scan line,
                                    struct copse_err *err) {
   COPSE_AT_END(copse_json_free) struct copse_json json = {0};

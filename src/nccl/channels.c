@@ -17,7 +17,7 @@ struct role {
 /* A step on its way: amounts by row, not yet whole numbers. */
 struct draft {
   struct copse_q *amount; /* [n_rows] */
-  int *rows;              /* [n_rows] those that are not 0 */
+  int *rows;              /* [n_rows] rows with an amount other than 0 */
   int n;
 };
 
@@ -357,7 +357,7 @@ static copse_status finish(struct maker *m, struct copse_ring_step *moves,
   m->out->unit = (struct copse_q){m->common * trees(m), 1};
   for (size_t r = 0; r < rows; r++) {
     struct copse_q whole = m->whole[r % (size_t)m->host_rows];
-    if (whole.num == 0) whole = COPSE_Q_ONE; /* no such cable: nothing loads it */
+    if (whole.num == 0) whole = COPSE_Q_ONE; /* no such cable: any bandwidth will do */
     COPSE_DO(copse_q_mul(whole, m->out->unit, &bandwidth[r], err));
   }
   instance->bandwidth = bandwidth;
@@ -372,7 +372,7 @@ static copse_status make(struct maker *m, struct copse_err *err) {
   bool several = out->n_hosts > 1, chain = is_chain(m);
   bool has_other = several && out->kind != COPSE_NCCL_CHAINS;
   COPSE_DO(find_roles(m, err));
-  if (!chain) { /* all hosts have one place */
+  if (!chain) { /* in a ring all hosts have the same role */
     m->n_roles = 1;
     m->roles[0] = (struct role){.host = m->host};
   }

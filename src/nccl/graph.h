@@ -82,7 +82,7 @@ struct copse_nccl_channel {
   uint64_t nets[2]; /* of the first GPU, of the last; n_nets of them are stated, others 0 */
 };
 
-struct copse_nccl_graph_search { /* one graph: what a search found */
+struct copse_nccl_graph_search { /* one <graph>: the result of a search of NCCL's */
   int id;                        /* enum copse_nccl_graph_id */
   int pattern;                   /* enum copse_nccl_pattern; a file may hold any number */
   int crossnic;                  /* 0, 1, or 2: channels in pairs with NICs exchanged */
@@ -91,7 +91,7 @@ struct copse_nccl_graph_search { /* one graph: what a search found */
   struct copse_q speed_inter;    /* over its NIC */
   struct copse_q latency_inter;  /* microseconds a hop */
   enum copse_nccl_path type_intra, type_inter; /* the worst of a channel */
-  bool same_channels;                          /* all channels have one order */
+  bool same_channels;                          /* all channels have the same order of GPUs */
   struct copse_nccl_channel *channels;         /* [n_channels] */
 };
 

@@ -24,7 +24,7 @@ struct copse_log_process {
 };
 
 struct copse_log_thread {
-  int process, member; /* the communicator that it last named, -1: none yet */
+  int process, member; /* the communicator that its last line named; -1: none yet */
   int64_t tid;
   int graph, graph_left;     /* its last "Pattern", or -1, and how many channels are to follow */
 };

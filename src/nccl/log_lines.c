@@ -674,7 +674,7 @@ static copse_status on_version(struct line *l) {
   return copse_log_name(l->r, &word, &l->r->processes[l->thread->process].version, l->err);
 }
 
-/* What is told by its beginning. */
+/* Lines that are told apart by how they begin. */
 static const struct {
   const char *begin;
   copse_status (*read)(struct line *l);

@@ -334,7 +334,7 @@ copse_status copse_baseline_hosts(struct copse_baseline_work *w) {
   for (int root = 0; root < n; root++) {
     int home = hosts->of_rank[root];
     shape.n = 0;
-    for (int to_host = 1; to_host >= 0; to_host--) /* to all hosts first, then in all */
+    for (int to_host = 1; to_host >= 0; to_host--) /* first between hosts, then within each */
       for (int i = to_host; i < hosts->n_hosts; i++) {
         int h = (home + i) % hosts->n_hosts;
         int there = hosts->members[hosts->first[h] + hosts->place[root]];

@@ -40,9 +40,9 @@
 struct members {
   int n;       /* 0: there are no gateways, or no others */
   int *rank;   /* [n] */
-  int *number; /* [n_ranks] -1: it has none */
-  int *parent; /* [n_ranks] one hop nearer to the gateway that it hangs below; -1: it is one */
-  int *level;  /* [n_ranks] hops from there; -1: not found yet */
+  int *number; /* [n_ranks] number among the members; -1: no member */
+  int *parent; /* [n_ranks] the next rank on the way to its gateway; -1: a gateway */
+  int *level;  /* [n_ranks] hops from the gateway; -1: not reached yet */
   int highest; /* of those */
   struct copse_arena arena;
 };
@@ -85,8 +85,8 @@ static void take_gateways(const struct copse_hosts *hosts, const bool *is_gatewa
     }
 }
 
-/* Hangs a rank below one of its host that was reached at the level before, of such the one with the
- * fewest below it. Whether there is one. */
+/* Hangs a rank below a rank of its host that was reached one level before, the one with the fewest
+ * below it. False: there is none. */
 static bool hang(const struct copse_topology *t, const struct copse_routes *routes,
                  const struct copse_hosts *hosts, int rank, int level, int *below,
                  struct members *m) {

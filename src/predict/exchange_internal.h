@@ -29,7 +29,7 @@ struct copse_grown_tree {
 struct copse_exchange_run {
   double f, us;
   double *arrival, *asked; /* [n_transfers] */
-  int *blocker;            /* [n_transfers] what it waited for, -1 */
+  int *blocker;            /* [n_transfers] the transfer that it waited for last; -1: none */
   int *late, n_late;       /* transfers that arrived after `soft` */
 };
 
@@ -38,7 +38,7 @@ struct copse_exchange_search {
   const struct copse_exchange *x;
   const struct copse_topology *topology;
   int n, all_images, n_trees; /* ranks, images, base trees */
-  int n_images;               /* that are simulated: all, or of folded links one */
+  int n_images;               /* simulated images: all; one where links are folded */
   int n_pieces; /* allreduce: tree b < n_pieces reduces what b + n_pieces broadcasts */
 
   /* ---- trees, and their numbers among all images ---- */

@@ -313,7 +313,7 @@ struct asking {
   double *us;                           /* [n * n_sizes] the last answers */
 };
 
-/* Asks so that those about one prediction follow each other. */
+/* Asks all questions at once, those of one prediction one after the other. */
 static copse_status ask(struct asking *q, struct copse_err *err) {
   int asked = 0;
   for (int i = 0; i < q->n * q->n_sizes; i++)

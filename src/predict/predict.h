@@ -71,13 +71,13 @@ struct copse_prediction {
   struct copse_sim_options sim;
   struct copse_q time_per_GB; /* as the schedule says; of a plan as its routes have it */
   struct copse_q runs_per_GB; /* over the routes that its messages take */
-  int worst_link;             /* the one that takes that long */
+  int worst_link;             /* the link whose load takes that long */
   bool multicast;             /* as a plan whose switch copies and adds */
   int slots; /* > 0: of a baseline, which is timed in the number of chunks that is best for each
                 size, with so many slots; 0: cut as `sim` has it */
   char instead[160];    /* "": predicted as a plan; else why it isn't */
   char note[160];       /* "", or what else is to be said of it */
-  struct copse_err why; /* status COPSE_OK: it is there; else why it isn't */
+  struct copse_err why; /* COPSE_OK: a prediction exists; else why there is none */
 };
 
 /* Whether it is not as a plan, which would be too large (policy.h), and of as many transfers. */
@@ -168,7 +168,7 @@ struct copse_known_times {
 struct copse_known_row *copse_known_row(struct copse_known_times *times, double bytes,
                                         struct copse_err *err) COPSE_CHECKED;
 
-/* Whether it is known how long it takes, or that it takes longer than that. */
+/* Whether its time is known, or known to be more than most_us. */
 static inline bool copse_is_known(const struct copse_known *known, double most_us) {
   return known->any && (!known->more || most_us <= known->us);
 }

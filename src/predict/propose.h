@@ -20,7 +20,7 @@ struct copse_proposal {
 struct copse_proposer {
   const struct copse_topology *topology;
   const struct copse_solve_options *solve; /* the first proposal's */
-  const struct copse_schedule *solved;     /* that one, expanded, borrowed; NULL: it is made */
+  const struct copse_schedule *solved;     /* the first, expanded, borrowed; NULL: it is made */
   const struct copse_routes *routes;    /* of plans; NULL: no allreduces in stages, no "routes" */
   struct copse_baseline_shared *shared; /* NULL, or of the topology, for several collectives */
   int most_k; /* > 0: every number of trees up to that, instead of 1, 2, 3, 4, 6, 8, 12 and 16 */
@@ -72,7 +72,8 @@ int copse_proposal_hops(const struct copse_schedule *schedule);
 bool copse_proposal_beats(const struct copse_schedule *a, const struct copse_schedule *b,
                           int64_t most_edges);
 
-/* As it is, on the fabric's own routes where it crosses what is not there, its trees mended. */
+/* How a given schedule becomes one of this topology: unchanged; over the fabric's own routes where
+ * it crosses missing parts; with its trees mended. */
 enum copse_proposal_way {
   COPSE_PROPOSAL_AS_IT_IS,
   COPSE_PROPOSAL_REROUTED,

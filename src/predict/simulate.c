@@ -50,7 +50,7 @@ struct flight {
   int first_dependent; /* into the frame's list */
   int n_dependents;
   int transfer; /* its number in the dag */
-  int worker;   /* that sends it, of all ranks' (worker_free_us); -1: none does */
+  int worker;   /* the sending worker, index into worker_free_us; -1: none */
 };
 
 _Static_assert(sizeof(struct flight) == 64, "a cache line");
@@ -70,7 +70,7 @@ struct frame {
   struct copse_sim_shape shape;
   bool delays;            /* some transfer has a delay */
   struct copse_arena arena;
-  bool only_streams; /* chunk c of any waits for nobody's later ones */
+  bool only_streams; /* no chunk c waits for a chunk after c of any transfer */
 };
 
 static inline int place_of(const struct frame *frame, int transfer) {

@@ -31,7 +31,7 @@ struct copse_sim_transfer {
                         aggregation); -1: its own */
   double amount;     /* >= 0; bytes = amount * unit_bytes of copse_simulate. 0 takes latency */
   double delay_us;   /* >= 0; between being ready and starting: compute, a launch */
-  bool reduces;      /* its end adds it to what is there */
+  bool reduces;      /* what arrives is added to the receiver's data */
   int adder;         /* with `reduces` and no links: the rank that adds; else not used */
   int order;         /* among transfers that ask at the same moment, lowest first */
   int worker;        /* >= 0: which of the workers of the rank where it starts sends it */

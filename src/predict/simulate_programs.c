@@ -91,7 +91,7 @@ static copse_status builder_time(const struct builder *sim, struct copse_foreign
 /* A piece of an output block at a rank, which some MOVE writes. */
 struct cell {
   uint32_t rank, block, piece;
-  int arrival; /* the transfer that brings it, -1: none, it was there at once */
+  int arrival; /* the transfer that brings the data; -1: they were there from the start */
   bool written;
 };
 
@@ -102,7 +102,7 @@ struct native {
   int64_t *amount;    /* [n_pieces] of M, in parts of sim.chunks */
   struct cell *cells; /* sorted, for operands in outputs */
   size_t n_cells;
-  int *region;         /* [n_regions] the transfer that brings what is in it; -1: none */
+  int *region;         /* [n_regions] the transfer that filled a region last; -1: none */
   bool *region_filled; /* [n_regions] */
   bool *summed;        /* [n_regions] what is in it is added to something */
   uint32_t *next;      /* [n_workers] op of its list */
@@ -392,7 +392,7 @@ static copse_status place_step(struct msccl *w, int t, const struct copse_mx_run
                                     .reduces = type->adds,
                                     .adder = tb->gpu};
   COPSE_DO(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
-  for (int i = 1; i < op->n_steps; i++) { /* sums that are one operation */
+  for (int i = 1; i < op->n_steps; i++) { /* adds that one operation makes, one after the other */
     join.streams = done;
     join.n_streams = 1;
     COPSE_DO(copse_sim_dag_add(w->sim.dag, &join, done, w->err));
@@ -474,7 +474,7 @@ struct mscclpp {
   int *port_last;         /* [ends] what went through the port last, -1: nothing */
   struct nodes *released; /* [semaphores] */
   int *acquired;          /* [semaphores] */
-  int **packets;          /* [ranks][scratch chunks] who wrote them, -1: nobody yet */
+  int **packets; /* [ranks][scratch chunks] the transfer that wrote a chunk; -1: none yet */
   struct nodes needs;     /* of the op at hand */
   struct copse_err *err;
 };

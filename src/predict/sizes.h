@@ -37,7 +37,7 @@ struct copse_size_answer {
   double us;
   double fastest_us; /* of what was found, and its trees: more of them, or of hops */
   int fastest_trees;
-  int fewer_hops;  /* that the schedule has than that */
+  int fewer_hops;  /* hops that the answer saves against the fastest */
   double bound_us; /* no schedule is faster; 0: none is known */
   double first_us; /* of the schedule that the solver makes without a size, cut as by default */
   int n_tried;

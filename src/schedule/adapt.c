@@ -239,7 +239,7 @@ struct repair {
   bool downwards; /* its edges lead away from the root */
   int64_t weight;
   int *up;                         /* the rank that it hangs on; -1: nowhere, or the root */
-  int *top;                        /* the root of what it hangs in */
+  int *top;                        /* the root of the part that it hangs in */
   struct copse_schedule_edge *way; /* from up[r] or to it */
   int *order;                      /* ranks as the tree lists them, from the root on */
   struct copse_arena arena;

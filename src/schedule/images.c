@@ -198,7 +198,7 @@ static int change_moves(const struct copse_schedule *s, const struct copse_image
 /* ---- listed ---------------------------------------------------------------------------------- */
 
 struct lister {
-  struct copse_schedule *s; /* its arena takes what is listed */
+  struct copse_schedule *s; /* its arena owns what is listed */
   struct copse_images images;
   int *rank_of;                            /* [n_nodes] */
   const struct copse_schedule_edge **into; /* [ranks] of the tree at hand, broadcasts' edges */
@@ -318,7 +318,7 @@ static copse_status expand_changes(struct copse_schedule *s, struct copse_err *e
 
 /* One rotation at a time: all that is listed so far, under each of its powers. */
 struct expansion {
-  struct copse_schedule *schedule; /* its arena takes what is made */
+  struct copse_schedule *schedule; /* its arena owns what is made */
   int *power;                      /* [n_nodes] of the rotation at hand */
   int *rank_of;                    /* [n_nodes] */
   struct copse_schedule_tree *trees;
@@ -483,7 +483,7 @@ static copse_status changes_height(const struct copse_schedule *s, int *height, 
     whole += mean_height_weight;
   }
   for (int t = 0; t < s->n_trees; t++) {
-    double mean_height_weight = (double)images.n_images; /* of those that go as they went */
+    double mean_height_weight = (double)images.n_images; /* weight of the images without changes */
     mean_height_weight *= copse_q_to_double(s->trees[t].weight);
     for (int c = 0; c < s->n_changes; c++)
       if (s->changes[c].tree == t) mean_height_weight -= copse_q_to_double(s->changes[c].weight);

@@ -172,8 +172,7 @@ struct copse_bound_at {
   struct copse_q us; /* T */
   enum copse_bound_at_kind kind;
   bool reversed;
-  int rank; /* COPSE_BOUND_AT_CUT: the one that it all goes to (with `reversed`, leaves); -1: none
-             */
+  int rank; /* COPSE_BOUND_AT_CUT: the rank that receives all (`reversed`: sends); -1: none */
   struct copse_schedule_times times;
   const struct copse_schedule_times *later; /* _VOLUME, _ROUNDS: of A(T - x), x rising */
   int n_later, part_ranks;
@@ -220,7 +219,7 @@ struct copse_schedule_objective {
  */
 struct copse_schedule_change {
   int tree;              /* of the listed ones */
-  int64_t image;         /* its number, as schedule/images.h has it */
+  int64_t image;         /* number of the image, in the order of schedule/images.h */
   struct copse_q weight; /* > 0 */
   int n_edges;
   const struct copse_schedule_edge *edges;

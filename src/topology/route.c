@@ -478,7 +478,7 @@ bool copse_way_is_one(struct copse_way_finder *f, const struct copse_way *way) {
 
 /* ---- routes taken one by one --------------------------------------------------------------- */
 
-/* What a way's busiest link would have carried, over its bandwidth, and all its links. */
+/* The load over bandwidth of a way's busiest link, and the sum over its links. */
 struct way_load {
   double most, sum;
 };

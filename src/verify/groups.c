@@ -90,11 +90,11 @@ struct checker {
   int *first_rank;        /* [n groups] */
   struct means crossed;   /* [n_phases * n_links] weight of the cuts */
   struct means potential; /* [n_phases * n_nodes] */
-  struct means around;    /* [n_ranks] weight of the cuts that hold it */
+  struct means around;    /* [n_ranks] weight of the cuts around each rank */
   char *has_potential;    /* [n_phases * n_nodes] */
   int *member;            /* [n_nodes] 1 + rank in the group at hand */
   char *inside;           /* [n_nodes] of the cut at hand */
-  mpq_t *loads;           /* [n_links] of all groups */
+  mpq_t *loads;           /* [n_links] sum over all groups */
   struct copse_verify_scratch scratch;
   struct copse_err *err;
 };

@@ -49,7 +49,7 @@ struct checker {
   int *row_of;          /* [topology n_links] among its host's, -1: not inside one */
   /* of the hosts alike whose channels are looked at: */
   int first, n_alike, *alike; /* the first, whose parts are named; [n_alike] */
-  int n_gpus, n_nics;         /* of one of them */
+  int n_gpus, n_nics;         /* of one such host */
   int n_links, n_rows;        /* links inside a host; rows: these, then cables in and out of NICs */
   struct copse_q *load;       /* [n_rows] */
   struct copse_arena arena;

@@ -296,7 +296,7 @@ static copse_status add_sums(struct copse_verify_checker *c, const struct sums *
   return COPSE_OK;
 }
 
-/* Checks that all inputs are in all sums. */
+/* Checks that each sum has the input of every rank. */
 static copse_status check_sums(struct copse_verify_checker *c, const struct sums *s, int piece) {
   int n = c->schedule->n_ranks;
   for (int r = 0; r < n; r++)

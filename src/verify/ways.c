@@ -17,9 +17,9 @@ enum type { LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, ANY, N_TYPES };
 
 /* All ways from one node, by the places of its host's nodes. */
 struct copse_verify_source {
-  int *distance[N_TYPES]; /* over links of a type, or better; -1: none. NULL: not yet known */
-  struct copse_q *width[N_TYPES]; /* of those that there are */
-  struct copse_verify_way **ways; /* those asked for */
+  int *distance[N_TYPES];         /* over this type or better; -1: none. NULL: not computed yet */
+  struct copse_q *width[N_TYPES]; /* of the ways that exist */
+  struct copse_verify_way **ways; /* the ways asked for so far */
 };
 
 static bool is_gpu(const struct copse_topology *t, int node) { return t->nodes[node].rank >= 0; }
@@ -510,7 +510,7 @@ copse_status copse_verify_find_way(struct copse_verify_ways *w, int from, int to
 
 /* ---- out over another GPU -------------------------------------------------------------------- */
 
-/* What NCCL knows of a way when it looks for relays: a type behind all others is none. */
+/* The type of a way as NCCL sees it when it looks for relays; one worse than all types: no way. */
 struct glance {
   struct copse_q width;
   int type;

@@ -27,7 +27,7 @@ struct copse_verify_ways {
   int *first_gpu, *gpus; /* nodes of host h's GPUs: gpus[first_gpu[h]], .. in order of ranks */
   int *first_nic, *nics; /* of its NICs with a cable */
   int *rail;             /* [NICs] those of one number reach each other over the network alone */
-  bool *shared;          /* [NICs] all hosts have one of its rail */
+  bool *shared;          /* [NICs] every host has a NIC of this rail */
   int *local, *n_local;  /* [n_nodes] a node's place in its host; [n_hosts] nodes of a host */
   struct copse_adjacency inside;        /* links inside each host */
   struct copse_verify_source **sources; /* [n_nodes] */

@@ -208,7 +208,7 @@ static copse_status plant(struct outline *o) {
   for (int k = 0; k < (int)(sizeof order / sizeof *order); k++)
     for (int v = 0; v < n; v++)
       if (!reached[v] && (!order[k] || is_type(o, v, order[k]))) grow(o, v, reached, &queue);
-  int *host; /* of each root; one host of everything where there are none */
+  int *host; /* the host of each root; 0 where no hosts are told apart */
   COPSE_DO(COPSE_ARRAY(&o->arena, (size_t)n, host, o->err));
   for (int i = 0; i < n; i++)
     host[i] = i >= o->n_roots ? -1 : o->places.n > 0 ? o->places.of[o->roots[i]] : 0;

@@ -72,7 +72,7 @@ struct inputs {
 
   /* ---- what is found ---- */
   struct copse_notes notes;          /* for readers; it keeps */
-  const char *remarks[MOST_REMARKS]; /* those on what NCCL misreads */
+  const char *remarks[MOST_REMARKS]; /* remarks on what NCCL misreads */
   int n_remarks;
   struct copse_audit_gap doubts[MOST_DOUBTS];
   int n_doubts;

@@ -54,7 +54,7 @@ struct job {
   struct worker *workers;               /* [o->jobs] */
   int n_running;
   struct copse_quality_table was, now;
-  bool has_table, whole; /* whole: folders were given, so all files are met that there are */
+  bool has_table, whole; /* whole: folders were given, so every file that exists is met */
   int n_files;
   int counts[COPSE_QUALITY_LOSS + 1];
   enum copse_quality_verdict *verdicts; /* [now.n_rows] */

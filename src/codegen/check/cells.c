@@ -173,7 +173,7 @@ const char *copse_multisets_text(struct copse_multisets *sets, int set) {
 /* ---- histories ---------------------------------------------------------------------------- */
 
 struct copse_history {
-  struct copse_history *next, **at; /* all of the threads'; at: what points to this one */
+  struct copse_history *next, **at; /* all threads' histories; at: what points to this one */
   int refs;
   int n;
   struct copse_action last[]; /* [n] by thread: the latest known action of each */

@@ -173,7 +173,7 @@ struct proof {
   const char *label;
   struct copse_arena arena;
   struct copse_multisets *sets;
-  int *singles, everyone; /* [n_ranks] {rank}; all of them */
+  int *singles, everyone; /* [n_ranks] the set of each rank alone; the set of all ranks */
   struct copse_order *order;
   struct notified *notified;
   /* out of place and, but for an alltoall, in place: one order of operations, followed in both */

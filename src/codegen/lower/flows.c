@@ -28,7 +28,7 @@
 #include "codegen/lower/policy.h"
 #include "codegen/lower/work.h"
 
-/* What one unit has in the plan. */
+/* A unit's regions, workers and channels in the plan. */
 struct passage {
   struct stop {
     int worker;          /* among the rank's */

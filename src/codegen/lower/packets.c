@@ -104,7 +104,7 @@ static void deal_ways(struct lowering *l, int rank, double *load, double *puts) 
   memset(load, 0, bytes);
   memset(puts, 0, bytes);
   for (int u = 0; u < l->units.n_units; u++) load[l->worker[u]] += copse_width(&l->units.units[u]);
-  for (int i = 0; i < 2 * l->units.n_units; i++) { /* all first ways, then the others */
+  for (int i = 0; i < 2 * l->units.n_units; i++) { /* all first ways, then all second ones */
     int u = i % l->units.n_units, way = i >= l->units.n_units, worker = l->worker[u];
     const struct copse_unit *unit = &l->units.units[u];
     const struct copse_unit_tree *tree = unit->broadcast;

@@ -59,7 +59,7 @@
 enum { REDUCE = 0, BROADCAST = 1, N_PHASES = 2 };
 #define OWN_COPY INT_MAX /* the level of what comes last in a chunk: nothing waits for it */
 
-/* One phase of one unit. */
+/* A unit's part in one phase. */
 struct part {
   int *to_go;    /* [n_ranks] moves to the tree's end: root (reduce) or leaves (broadcast) */
   const struct copse_unit_tree *tree; /* NULL: the unit lacks this phase */
@@ -81,7 +81,7 @@ struct lowering {
   int n_ranks;
   struct copse_units units;
   struct part *parts[N_PHASES]; /* [n_units] */
-  struct copse_role *roles;     /* room for those of one rank */
+  struct copse_role *roles;     /* scratch for the roles of one rank */
   int *first_worker;            /* [n_ranks + 1] */
   uint32_t *region;             /* [n_units * n_ranks] where a child's partial sums arrive */
   bool handshake;               /* broadcasts wait until the peers have entered */

@@ -28,9 +28,9 @@ static inline int copse_tree_children(const struct copse_unit_tree *tree, int ra
 struct copse_unit {
   struct copse_q lo, hi; /* of the block */
   int root;
-  int tree; /* of the schedule: the one that reduces it, else the one that broadcasts it */
+  int tree; /* the schedule's tree that reduces the piece, else the one that broadcasts it */
   int broadcast_tree; /* of the schedule, -1: none */
-  int block;          /* of the buffer that has one block per rank, else 0 */
+  int block;          /* of the buffer with one block per rank; else 0 */
   const struct copse_unit_tree *reduce, *broadcast; /* NULL: no such phase */
   /* of an allreduce in stages instead: [n_stages * n_ranks] what a root's sum goes along in a
    * stage, NULL: nowhere */
@@ -77,7 +77,7 @@ static inline double copse_width(const struct copse_unit *unit) {
 
 /* What one rank does for a unit in a phase, and when among the rest. */
 struct copse_role {
-  double cost;      /* the data that it moves; COPSE_POLICY_WAIT times that if it only waits */
+  double cost;      /* data that the role moves; COPSE_POLICY_WAIT times that if it only waits */
   int rank, worker; /* of the rank's, from 0 */
   int phase;        /* in an alltoall the hop */
   int level, turn, unit;
@@ -133,7 +133,7 @@ copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instan
 
 /* ---- whole chunks: for executors that cut every message into a fixed number of them --------- */
 
-/* Consecutive chunks of one block with what moves them. */
+/* Consecutive chunks of one block, and the unit that moves them. */
 struct copse_chunk_run {
   const struct copse_unit *unit;
   int offset, count; /* offset: within the block */

@@ -45,7 +45,7 @@ struct progress {
 
 struct state {
   int op;               /* the next one */
-  int moved;            /* chunks of it that are done */
+  int moved;            /* chunks of the operation that have moved */
   bool started;         /* its waits are over */
   struct progress *ops; /* [n_ops] */
 };

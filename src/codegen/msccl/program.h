@@ -24,7 +24,7 @@ enum {
   COPSE_MSCCL_MAX_CONNECTIONS = 32, /* of a channel, rank and direction */
   COPSE_MSCCL_MAX_NODES = 4095,     /* of a rank: 1 + ngpus + its blocks + its steps */
   COPSE_MSCCL_MAX_DEP_BLOCK = 127,  /* block ids in depid are int8 */
-  COPSE_MSCCL_MAX_FUSED = 15        /* re steps that run as one */
+  COPSE_MSCCL_MAX_FUSED = 15        /* re steps that are fused into one */
 };
 
 enum copse_msccl_op {
@@ -98,7 +98,7 @@ struct copse_msccl_program {
     int n;
     size_t capacity;
     int scratch; /* chunks taken */
-    int connections[2][COPSE_MSCCL_MAX_CHANNELS]; /* blocks that receive, and that send */
+    int connections[2][COPSE_MSCCL_MAX_CHANNELS]; /* receiving, sending blocks */
   } * ranks;     /* [n_ranks] */
   struct copse_arena arena;
   int *load;           /* [n_ranks * n_ranks * COPSE_MSCCL_MAX_CHANNELS] chunks by connection */

@@ -368,7 +368,7 @@ static void check_place(struct launch *r, int block, const struct copse_pj_place
   }
 }
 
-/* Checks that it is known that a peer has entered this launch: then its memory may be used. */
+/* Checks that the block knows that a peer, whose memory it uses, has entered this launch. */
 static void check_entered(struct launch *r, int block, int rank, int thread) {
   struct copse_action entry = {r->first_entry + rank, 1};
   if (rank == r->f->blocks[block].rank) return;
@@ -581,7 +581,7 @@ static void do_multimem(struct launch *r, int block, const struct copse_pj_op *o
   }
 }
 
-/* Whether its packets are there. */
+/* Does an operation on data; false while its packets have not come. */
 static bool do_data(struct launch *r, int block, const struct copse_pj_op *op) {
   check_data(r, block, op);
   if (r->status != COPSE_OK || !packets_there(r, block, op)) return false;

@@ -42,7 +42,7 @@ static const struct copse_pj_type types[] = {
     {.name = "glres", .kind = COPSE_PJ_MULTIMEM},
 };
 
-/* What one rank declares, and one block of it lists. */
+/* The channels and buffers that a rank declares, and those that one of its blocks lists. */
 struct rank_tables {
   struct copse_pj_ints ends[2]; /* flat channels by type: index into the file's ends */
   struct copse_pj_ints remote_rank, remote_letter;

@@ -307,7 +307,7 @@ static void sum(struct block *b, struct place *src, int n, struct place dst, int
     int first = done > 0 ? done - 1 : 0, left = n - first;
     int take = left < MAX_SOURCES ? left : MAX_SOURCES;
     if (done > 0) {
-      src[first] = dst; /* what is summed so far */
+      src[first] = dst; /* the sum so far */
       meet(b);
     }
     add_data(b, "re", src + first, take, &dst, 1, count);

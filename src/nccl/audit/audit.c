@@ -166,7 +166,7 @@ static copse_status fill_row(const struct copse_audit_input *in, struct copse_au
 /* Adds a remark on sums in switches, which the bound leaves out: it is of data that GPUs add. */
 static copse_status add_in_network(const struct copse_audit_input *in, struct copse_audit *audit,
                                    struct copse_err *err) {
-  const struct copse_audit_row *row = &audit->rows[0]; /* of allreduce, if it is there */
+  const struct copse_audit_row *row = &audit->rows[0]; /* that of allreduce, where n_rows > 0 */
   bool is_above = audit->n_rows > 0 && row->measured > row->nccl;
   bool taken = copse_nccl_judge_prefers_nvls(in->judge);
   const char *above = is_above ? "; what was measured is above the row's, so by this" : "";

@@ -42,9 +42,9 @@ struct copse_audit_input {
   int n_remarks;
   const struct copse_audit_bound *bounds;
   int n_bounds;
-  const struct copse_nccl_log *log;  /* and what follows: NULL where there is none */
-  const struct copse_log_comm *comm; /* the log's one of these ranks */
-  int channels_differ;               /* whose rings in the log are not the graphs' */
+  const struct copse_nccl_log *log;  /* this and the pointers below: NULL where there is none */
+  const struct copse_log_comm *comm; /* the log's communicator of these ranks */
+  int channels_differ;               /* channels whose rings in the log differ from the graphs' */
   const struct copse_tests *tests;   /* [n_tests] */
   int n_tests;
   const struct copse_calls *calls;
@@ -85,7 +85,7 @@ struct copse_audit_finding {
   enum copse_audit_step step;
   double share; /* of the bound that it costs, 0 to 1: findings are in falling order */
   double cost;  /* the same as bus bandwidth, GB/s */
-  int within;   /* the finding before it that has the same loss; -1: none */
+  int within;   /* an earlier finding that explains the same loss; -1: none */
 };
 
 struct copse_audit {

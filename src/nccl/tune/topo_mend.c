@@ -97,7 +97,7 @@ static copse_status add_attributes(struct mender *m, const xmlNode *element) {
   int n = 0;
   for (const xmlAttr *a = element->properties; a; a = a->next) {
     const char *key = (const char *)a->name, *value = copse_xml_attribute(element, key);
-    if (strcmp(key, "keep") == 0) continue; /* it would hold devices that are not there */
+    if (strcmp(key, "keep") == 0) continue; /* NCCL would keep devices that do not exist */
     if (++n > MAX_ATTRIBUTES)
       return REFUSE(m, COPSE_UNSUPPORTED, element, "more than %d attributes, which NCCL reads",
                     MAX_ATTRIBUTES);

@@ -6,7 +6,7 @@
 #include "base/types.h"
 #include "runtime/plan/plan.h"
 
-/* One collective call on all ranks. */
+/* A collective call, made on all ranks. */
 struct copse_launch {
   uint64_t count; /* elements of a block: NCCL's sendcount (allgather), recvcount
                      (reduce_scatter), count (allreduce, broadcast, reduce) */

@@ -71,7 +71,7 @@ struct copse_gather {
   uint64_t n_batches;
   double timeout_seconds;
   struct copse_err broken; /* COPSE_OK: it isn't */
-  struct copse_err left;   /* who has destroyed its communicator */
+  struct copse_err left;   /* names the rank that has destroyed its communicator */
 
   /* Runs n batches; called without the lock, by one thread at a time. *breaks: why no later batch
    * may run. */

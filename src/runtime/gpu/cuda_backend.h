@@ -61,7 +61,7 @@ struct copse_last_launch {
 /* The last launch in a capture. Several may be open, and calls may go to them in turn. */
 #define COPSE_CUDA_CAPTURES 4u
 struct copse_captured_launch {
-  unsigned long long capture; /* its id; 0: none yet */
+  unsigned long long capture; /* id of the capture; 0: none yet */
   struct copse_last_launch last;
 };
 
@@ -315,7 +315,7 @@ void copse_cuda_leave_sweep(void);
 
 /* ---- what ../internode adds where ranks are on several hosts ---------------------------- */
 
-/* This process's host in tests; 0: the one that it runs on. */
+/* The host that tests let this process be on; 0: its real host. */
 extern uint64_t copse_cuda_host;
 
 /* Finds which rank is on which host and, where there are several, joins them by NCCL. Collective

@@ -229,7 +229,7 @@ __device__ static inline void wait_for(const struct copse_device_plan &plan,
   uint64_t needed = plan.taken[channel] + 1;
   struct copse_wait wait = {0, 0};
   const bool system = plan.system != 0;
-  if (!self->left && copse_signal_load(signal, system) < needed) { /* most often it is there */
+  if (!self->left && copse_signal_load(signal, system) < needed) { /* mostly the signal has come */
     do
       self->left = !copse_keep_waiting(&timeout, &wait);
     while (!self->left && copse_signal_look(signal, system) < needed);

@@ -105,7 +105,7 @@ static copse_status record_last(const struct copse_cuda *cuda, struct copse_cuda
                                 struct copse_err *err) {
   if (last != &device->eager && cuda->mixes_graphs)
     COPSE_CUDA(cudaEventRecordWithFlags(device->eager.done, stream, cudaEventRecordExternal));
-  COPSE_CUDA(cudaEventRecord(last->done, stream)); /* after it: other streams join both */
+  COPSE_CUDA(cudaEventRecord(last->done, stream)); /* last: others wait for both by it */
   last->launched = true;
   return COPSE_OK;
 }
@@ -298,7 +298,7 @@ struct packed {
   struct copse_kernel_args args;
   uint32_t n_blocks, n_threads;
   bool reduces;
-  copse_type type; /* of those that reduce */
+  copse_type type; /* the element type, where it reduces */
 };
 
 static bool reduces(const struct copse_cuda_plan *p) {

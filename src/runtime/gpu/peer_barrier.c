@@ -113,7 +113,7 @@ void copse_peer_barrier_free(struct copse_peer_barrier *it) {
 
 /* A message's bytes; its descriptors are beside them. */
 struct files_head {
-  uint64_t secret; /* of the one it is for */
+  uint64_t secret; /* the secret of the receiver */
   uint32_t from, n_files;
 };
 
@@ -221,7 +221,8 @@ copse_status copse_peer_files_swap(int socket, const struct copse_peer_address *
                                    struct copse_err *err) {
   const double since = copse_clock_seconds();
   bool got[COPSE_PEER_MOST] = {false};
-  uint32_t n_sent = 0, n_got = 1; /* n_sent: those before it, or itself */
+  /* the next rank to send to; how many have come, its own included */
+  uint32_t n_sent = 0, n_got = 1;
   for (uint32_t r = 0; r < n; r++)
     for (int i = 0; i < COPSE_PEER_FILES; i++) theirs[r][i] = -1;
   while (n_sent < n || n_got < n) {

@@ -174,8 +174,8 @@ static void find_segments(const struct copse_cuda *cuda, const struct copse_cuda
   }
 }
 
-/* Converts operands to those that the devices are to see: of slots and packets that somebody who
- * names them doesn't reach, the mirror. */
+/* Converts operands to what devices see: the mirror of slots and packets that a device which names
+ * them does not reach. */
 static copse_status mirror_operands(const struct copse_cuda *cuda, const struct copse_plan *plan,
                                     struct copse_arena *scratch, struct parts *parts,
                                     struct copse_err *err) {

@@ -408,7 +408,7 @@ static void close_group(struct copse_cuda *cuda, struct copse_cuda_area *area) {
 
 /* ---- opening ----------------------------------------------------------------------------- */
 
-/* What a rank sends the others about its memory. */
+/* The description of a rank's memory that is sent to the others. */
 struct offer {
   union {
     cudaIpcMemHandle_t handle;
@@ -637,7 +637,7 @@ copse_status copse_cuda_add_buffer(void *backend, uint32_t local_rank, void *buf
     if (status == COPSE_OK) status = copse_calloc(1, sizeof *b, &b, err);
     status = copse_cuda_agree(cuda, status, err);
   }
-  if (status == COPSE_OK && cuda->has_mirrors) { /* not all reach it: staged */
+  if (status == COPSE_OK && cuda->has_mirrors) { /* some device does not reach it: staged */
     free(b);
     return COPSE_OK;
   }

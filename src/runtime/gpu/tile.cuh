@@ -21,7 +21,7 @@
 
 #define COPSE_VECTOR_BYTES 16u
 #define COPSE_VECTORS 4u      /* of a tile that is reduced: its accumulators are registers */
-#define COPSE_COPY_VECTORS 8u /* of one that is copied */
+#define COPSE_COPY_VECTORS 8u /* of a tile that is copied */
 
 /* Small elements widen when they are summed: tiles have fewer vectors, so that registers hold them.
  */

@@ -135,8 +135,8 @@ struct copse_plan_region {
 
 /* Workers are numbered over the whole plan. */
 struct copse_plan_channel {
-  uint32_t src_worker; /* the only one that signals */
-  uint32_t dst_worker; /* the only one that waits */
+  uint32_t src_worker; /* the only worker that signals */
+  uint32_t dst_worker; /* the only worker that waits */
 };
 
 struct copse_plan_worker {
@@ -162,7 +162,7 @@ struct copse_plan_header {
   uint32_t pipeline_chunks;             /* chunks to aim for where the message is long enough */
   uint64_t chunk_bytes;                 /* largest chunk of a piece */
   uint64_t min_chunk_bytes;             /* no smaller for the sake of pipelining */
-  uint64_t min_bytes, max_bytes;        /* messages that it is meant for, both included */
+  uint64_t min_bytes, max_bytes;        /* sizes of messages that the plan is for, inclusive */
   uint32_t n_ranks, n_workers, n_ops, n_operands, n_pieces, n_regions, n_channels;
   uint32_t name_bytes; /* the topology's name, no NUL */
   uint32_t n_extents;  /* 0, or for an alltoall n_ranks * n_ranks */

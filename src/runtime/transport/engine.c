@@ -27,7 +27,7 @@
  * cores took 173 ms of CPU time in chunks of 8 KiB, 81 in chunks of 32 KiB. */
 #define LEAST_CHUNK_BYTES (32u << 10)
 
-/* All messages with one tag from one rank. */
+/* The messages from one rank that have one tag. */
 struct stream {
   const struct copse_plan_op *op;           /* of data, else NULL */
   const struct copse_plan_operand *operand; /* its destination here */
@@ -302,7 +302,7 @@ uint32_t copse_engine_waits_for(const struct copse_interpreter *exec, char *text
     uint32_t w = rank->first_worker + i, channel;
     if (exec->workers[w].finished || !stands_at(exec, w, &channel)) continue;
     uint32_t other = plan->channels[channel].src_worker, from = plan->workers[other].rank;
-    if (from == exec->rank) continue; /* that worker waits for somebody itself */
+    if (from == exec->rank) continue; /* that worker has a line of its own */
     if (text)
       snprintf(text, size, "rank %u worker %u waits for rank %u worker %u (channel %u, chunk %u)",
                exec->rank, i, from, other - plan->ranks[from].first_worker, channel,

@@ -70,7 +70,7 @@ struct copse_incoming {
   unsigned tag;
   size_t n;
   void *message; /* the wire's, until it is being received */
-  void *request; /* the wire's, until it is there */
+  void *request; /* the wire's request, until it has completed */
   bool started, complete;
   unsigned char *own; /* the transport's own messages and batches: their bytes */
   size_t opened;      /* of a batch: bytes that have been taken */
@@ -85,7 +85,7 @@ struct copse_messages {
 struct copse_payload {
   uint32_t refs;
   size_t n, capacity;
-  struct copse_payload *next; /* among those that are free */
+  struct copse_payload *next; /* in the list of free payloads */
   unsigned char *at;          /* its own bytes, or the rank's memory */
   unsigned char bytes[];
 };

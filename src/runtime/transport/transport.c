@@ -41,7 +41,7 @@ __attribute__((format(printf, 3, 4))) static copse_status refuse(struct copse_tr
                                                                  copse_status status,
                                                                  const char *fmt, ...) {
   struct copse_err why = COPSE_ERR_INIT;
-  char text[2 * sizeof why.text]; /* copse_fail marks what it cuts off */
+  char text[2 * sizeof why.text]; /* longer than copse_fail takes, which marks the cut */
   va_list list;
   va_start(list, fmt);
   (void)vsnprintf(text, sizeof text, fmt, list);

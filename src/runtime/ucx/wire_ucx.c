@@ -73,7 +73,7 @@ static copse_status tell_missing(struct rendezvous *it) {
     }
     used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", missing++ ? ", " : " ", r);
   }
-  if (missing == 0) snprintf(list, sizeof list, " 0"); /* who waits for all */
+  if (missing == 0) snprintf(list, sizeof list, " 0"); /* other ranks wait for rank 0 alone */
   return refuse(it, COPSE_TIMEOUT, "%s: nothing has come from rank%s%s within %.3g s",
                 it->meeting.where, missing > 1 ? "s" : "", list, it->meeting.timeout_seconds);
 }

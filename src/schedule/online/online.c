@@ -21,7 +21,7 @@ struct way {
 struct pair {
   int src, dst;
   int first_way, n_ways;
-  int64_t weight; /* of all its ways; at most 2^62 */
+  int64_t weight; /* sum of the weights of its ways; at most 2^62 */
   int quickest;   /* way of least latency */
 };
 

@@ -30,7 +30,7 @@
 struct copse_two_tier {
   bool found;
   char why_not[160]; /* if not found: one line */
-  bool flat;         /* one switch for all indices: any rank reaches any; else rails */
+  bool flat;         /* one switch joins all NICs; else one for each index (rails) */
   struct copse_online_model model;
   int *hub;      /* [hosts] node of each host's switch; -1 with one rank per host */
   int *up;       /* nodes of the ways out, rank first, switch of the fabric last */

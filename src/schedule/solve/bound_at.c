@@ -20,7 +20,7 @@
 /* Networks in which messages flow from part to part, one behind the other: links leave a part's
  * node at that + n_nodes and come to it at itself, as relays outside are. */
 struct volume {
-  const int *part;         /* [n_nodes] its name, -1: in none */
+  const int *part;         /* [n_nodes] index of a node's part; -1: in none */
   int n_parts, part_ranks; /* part_ranks: of the part that has the fewest */
   bool of_ranks, rounds;   /* of_ranks: every rank alone is a part */
   int64_t due;             /* what must flow, in parts of M */

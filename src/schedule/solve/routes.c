@@ -560,7 +560,7 @@ static bool has_room(const struct hanger *h, size_t way, double weight) {
     if (h->load[e] + weight > h->target * h->bandwidth[e] * (1 + COPSE_ROUTES_ROUNDING))
       return false;
   }
-  return h->first[way] < h->first[way + 1]; /* else there is no such way */
+  return h->first[way] < h->first[way + 1]; /* false: the pair has no such way */
 }
 
 /* Returns which of the ways from `first` on has room; -1: none. */

@@ -106,7 +106,7 @@ static int64_t amount_of(const struct copse_joint_search *s, const struct copse_
 static copse_status separate(struct copse_joint_search *s, const int64_t *point) {
   for (int q = 0; q < s->n_phases; q++) {
     int group = s->phases[q].group, roots = copse_joint_roots(s, group);
-    if (s->phases[q].sink >= 0) continue; /* its rows make it a flow */
+    if (s->phases[q].sink >= 0) continue; /* its rows are those of a flow */
     memset(s->shares, 0, (size_t)s->network->n_nodes * sizeof *s->shares);
     for (int i = 0; i < s->groups[group].n_members; i++)
       if (copse_joint_is_root(&s->groups[group], i))

@@ -210,7 +210,7 @@ static double price_of(const struct paths *p, const struct copse_shortest *ways,
   return sum;
 }
 
-/* Adds the shortest ways of a phase that gain, at least so much; all: those that don't, too. */
+/* Adds the shortest ways of a phase that gain at least so much; `all`: the others too. */
 static copse_status add_phase_paths(struct paths *p, int phase, bool lean, bool all, double least) {
   const struct copse_joint_group *group = group_of(p, phase);
   struct copse_shortest *ways = p->s->phases[phase].reduce ? &p->back : &p->shortest;

@@ -16,7 +16,7 @@ copse_status copse_flow_new(int n_nodes, struct copse_flow **out,
 void copse_flow_free(struct copse_flow *flow);
 /* Frees at the end of a scope (COPSE_AT_END). */
 static inline void copse_flow_free_at(struct copse_flow **flow) { copse_flow_free(*flow); }
-int64_t copse_flow_links(const struct copse_flow *flow); /* pairs of nodes that have one */
+int64_t copse_flow_links(const struct copse_flow *flow); /* pairs of nodes with an arc */
 
 /* Adds `amount` (may be negative) to the capacity of src -> dst, making the arc when it
  * isn't there. Amortised O(degree). The capacity must stay in 0..COPSE_FLOW_MAX. */

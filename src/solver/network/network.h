@@ -198,7 +198,7 @@ void copse_contraction_free(struct copse_contraction *contraction);
 void copse_contraction_lift(const struct copse_contraction *contraction, const int64_t *from,
                             int64_t *to, int n_links);
 
-/* Converts a permutation of all nodes to one of those left, `to` [n_nodes left]; false where it
- * takes nodes that are one to such as are not. */
+/* Converts a permutation of all nodes to one of the contracted network's, `to` [n_nodes left];
+ * false where it separates nodes that were merged. */
 bool copse_contraction_map(const struct copse_contraction *contraction, const int *from, int *to,
                            int n_nodes);

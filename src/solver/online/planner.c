@@ -49,7 +49,7 @@ static void find_bound(struct copse_online *o) {
 
 /* ---- with latencies ------------------------------------------------------------------------- */
 
-/* What crosses the NICs of one host, one way. */
+/* Bytes over the NICs of one host, in one direction. */
 struct crossing {
   double bytes;
   double turned;  /* of that, to another index than the sender's */

@@ -62,7 +62,7 @@ struct grower {
   int *chosen; /* [n_nodes] links of the path at hand, last first */
   struct copse_forest *forest;
   int *depth;               /* [n_nodes] */
-  struct copse_arena arena; /* of all arrays but those that grow */
+  struct copse_arena arena; /* owns all arrays but the growing ones */
   struct copse_err *err;
 };
 
@@ -124,8 +124,8 @@ static int64_t exits_of_path(const struct grower *g, int n) {
   return sum;
 }
 
-/* Notes that a link was used: so much less can leave the cuts that it leads out of, and where it
- * enters one again that can spare so much less. */
+/* Notes that a link was used: the cuts that it leads out of have that much less to spare, and so
+ * has a cut that it enters again. */
 static void use_cuts(struct grower *g, const struct copse_net_link *link, int64_t amount) {
   const struct copse_cuts_of_node *of = &g->cuts.of[link->src];
   for (int i = 0; i < of->n; i++)
@@ -172,7 +172,7 @@ static copse_status extend(struct grower *g, int n, int64_t amount) {
 
 /* A search over relays for the best way into the tree at hand. */
 struct search {
-  bool part;     /* looks for the way that carries most, else for one that carries all */
+  bool part;     /* looks for the way that carries most, not for one that carries the family */
   bool inside;   /* looks at no relay in no cut */
   int64_t most;  /* what the best way carries, */
   int64_t exits; /* how much can leave what it enters (-1: it enters no cut), */
@@ -446,7 +446,7 @@ static int64_t narrowest_link(const struct copse_network *network, const int64_t
   return most;
 }
 
-/* Grows all trees, so many as one family at a time. */
+/* Grows all trees, at_once of them as one family. */
 static copse_status grow_families(struct grower *g, int64_t trees, int64_t at_once, bool *made,
                                   const struct copse_progress *progress) {
   bool stuck = false;

@@ -78,7 +78,7 @@ struct search {
   int n_ends;
   int *links; /* [n_nodes] of a way that was found, n_links of them */
   int n_links;
-  int *full; /* [n_nodes] orbits of those of them that have nothing left */
+  int *full; /* [n_nodes] orbits of those links that are full */
 };
 
 /* A link that leaves a node, as growing reads them, one after the other. */
@@ -605,7 +605,7 @@ static copse_status grow_all(struct grower *g, const struct copse_progress *prog
   return COPSE_OK;
 }
 
-/* Repairs all trees that are stuck, as far as that goes. */
+/* Repairs stuck trees as far as possible. */
 static copse_status repair_all(struct grower *g, int chain, bool *any, bool *complete) {
   *any = false;
   *complete = true;

@@ -39,7 +39,7 @@ struct packer {
   const struct copse_network *network;
   int64_t k;
   bool best_fit; /* of links that take a whole family the one of which least is left */
-  bool whole;    /* any vertex that can give to a whole family goes before one that splits it */
+  bool whole;    /* prefers vertices that can feed a whole family to those that would split it */
   struct copse_flow *flow; /* node `hub`: where the other families' needs hang */
   int hub;
   struct copse_packing *out;

@@ -72,7 +72,7 @@ struct shortener {
   int mean_height;   /* of the trees as they came */
   int64_t left;      /* candidates that may still be looked at */
   int64_t n_changes; /* 1 + swaps so far: until the next a tree that failed will fail again */
-  struct copse_arena arena; /* of all arrays but those that grow */
+  struct copse_arena arena; /* owns all arrays but the growing ones */
   struct copse_err *err;
 };
 
@@ -355,7 +355,7 @@ static void swap_branch(struct shortener *s, int index, int other) {
 
 static void measure_both(struct shortener *s, int tree, int other) {
   measure(s, &s->trees[other]);
-  measure(s, &s->trees[tree]); /* last, so that it is the sorted one */
+  measure(s, &s->trees[tree]); /* measured last, since the order by depth is kept of one tree */
 }
 
 /* Counts how many vertices are at least so deep. */

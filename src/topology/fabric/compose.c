@@ -26,7 +26,7 @@
 /* A NIC that is on the fabric. */
 struct port {
   int node, host;
-  int place; /* its number among the NICs of its host */
+  int place; /* number among the NICs of its host */
   struct copse_q bandwidth;
   const char *id; /* in its host */
 };

@@ -385,12 +385,12 @@ copse_status copse_nccl_build(struct copse_nccl_graph *graph, enum copse_link_mo
 enum word { LOC, NVL, C2C, PCI, SYS, NET, ROOT, N_WORDS = ROOT };
 
 struct entry {
-  enum word link; /* to it from its parent */
+  enum word link; /* the link from its parent */
   struct copse_q bandwidth;
   enum copse_nccl_node_kind kind;
   uint64_t system, id;
   int parent, node; /* an entry, or -1; of the graph */
-  int column;       /* where its children stand */
+  int column;       /* the text column where its children begin */
   long line;
 };
 

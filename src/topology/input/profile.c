@@ -378,7 +378,7 @@ struct copse_profile {
   struct copse_q costs[COPSE_N_COSTS]; /* num < 0: not given */
   struct rule *rules;                  /* [n_rules] */
   int n_rules;
-  struct copse_nvbandwidth measured; /* in place of all that; no tests: none */
+  struct copse_nvbandwidth measured; /* rates in place of the above; no tests: none */
   struct copse_arena arena;          /* rules and texts */
 };
 

@@ -68,7 +68,7 @@ void copse_refinement_free(struct copse_refinement *r);
 copse_status copse_refinement_commute(struct copse_refinement *r, const int *image,
                                       struct copse_err *err) COPSE_CHECKED;
 
-/* Forgets what was asked for so. */
+/* Drops all permutations that copse_refinement_commute added. */
 static inline void copse_refinement_commute_with_none(struct copse_refinement *r) {
   r->n_permutations = 0;
 }

@@ -27,9 +27,9 @@ struct searcher {
   struct copse_queue queue;      /* [n_nodes] all that the last walk met */
   enum closing closing;
   bool free_cycles;         /* of any lengths, and through an orbit more than once */
-  int skip;                 /* of the nearest, so many are left out by the first free choice, */
-  bool chose;               /* which has been made; */
-  bool skipped;             /* and had one left */
+  int skip;                 /* how many of the nearest the first free choice leaves out */
+  bool chose;               /* that choice has been made */
+  bool skipped;             /* and something was left to choose */
   bool evenly;              /* only what moves alike ranks as far counts */
   int first;                /* a rank of the fewest that are alike */
   int64_t looks, most_work; /* links walked over; all that a search may take */

@@ -711,10 +711,10 @@ static copse_status grow(struct copse_exchange_search *s) {
 }
 
 static copse_status improve_levels(struct copse_exchange_search *s) {
-  int roots = 0, copies;
+  int roots = 0, pieces = s->n_pieces > 0 ? s->n_pieces : s->n_trees;
   for (int r = 0; r < s->n; r++) roots += is_base(s, r);
   if (s->x->root >= 0) roots = 1;
-  copies = (s->x->pieces * roots + s->n_trees - 1) / (s->n_pieces > 0 ? s->n_pieces : s->n_trees);
+  int copies = (s->x->pieces * roots + pieces - 1) / pieces;
   s->least = INFINITY;
   for (;; copies = 2) {
     double least = s->least;

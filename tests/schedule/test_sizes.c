@@ -403,8 +403,8 @@ static int cuts_of(const struct copse_schedule *s, int root) {
   return n;
 }
 
-/* Trees are cut until there are as many for a root as are asked for, all alike often, of an
- * allreduce once more; where nothing may be tried, no oftener. */
+/* Trees are cut until there are as many for a root as are asked for, all alike often; where nothing
+ * may be tried, no oftener. */
 static bool check_first_pieces(const struct copse_topology *t, const struct copse_routes *routes,
                                int k, bool both, int pieces) {
   const struct copse_solve_options options = {
@@ -421,7 +421,6 @@ static bool check_first_pieces(const struct copse_topology *t, const struct cops
   ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
   for (int r = 0; r < 4; r++) pieces_had += had[r] = cuts_of(s, r);
   while (times * pieces_had < 4 * pieces) times++;
-  times += both;
   const struct copse_exchange x = {.topology = t,
                                    .routes = routes,
                                    .trees = s->trees,

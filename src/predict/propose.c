@@ -276,7 +276,7 @@ static copse_status offer_hung(struct proposing *g, int copies, double detours) 
   if (!wants(g->p, name)) return COPSE_OK;
   COPSE_DO(copse_baseline_make(g->p->topology, COPSE_BASELINE_DIRECT, &like, &hung, NULL, g->err));
   copse_status status =
-      copse_hang_on_routes(g->p->topology, g->p->routes, g->first->bound.time_per_GB, copies,
+      copse_hang_on_routes(g->p->topology, g->p->routes, g->first->bound.time_per_GB, copies, 0,
                            g->first, hung, &made, g->err);
   if (status == COPSE_OVERFLOW) return COPSE_OK;
   if (status != COPSE_OK) return status;
@@ -341,6 +341,42 @@ static copse_status offer_baselines(struct proposing *g) {
   return COPSE_OK;
 }
 
+/* Offers scattered trees of so many hops more, hung on the fabric's own routes, where the busiest
+ * link takes less than *time, in s per GB: a host that others hang on sends to fewer. */
+static copse_status offer_balanced(struct proposing *g, int higher, double *time) {
+  const struct copse_baseline_options like = {
+      .collective = g->first->collective, .root = g->first->root, .like = g->first};
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *trees = NULL;
+  struct copse_err why = COPSE_ERR_INIT;
+  char name[COPSE_PROPOSAL_NAME];
+  bool made;
+  snprintf(name, sizeof name, higher > 0 ? "scatter, balanced, %d higher" : "scatter, balanced",
+           higher);
+  if (!wants(g->p, name)) return COPSE_OK;
+  copse_status status =
+      copse_baseline_make(g->p->topology, COPSE_BASELINE_SCATTER, &like, &trees, NULL, &why);
+  if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) return COPSE_OK;
+  if (status != COPSE_OK) return copse_fail(g->err, status, "%s", why.text);
+  double most = fmin(*time, copse_q_to_double(trees->time_per_GB));
+  status = copse_hang_on_routes(g->p->topology, g->p->routes, g->first->bound.time_per_GB, 1,
+                                higher, trees, trees, &made, g->err);
+  if (status == COPSE_OVERFLOW) return COPSE_OK;
+  if (status != COPSE_OK) return status;
+  if (!made || copse_q_to_double(trees->time_per_GB) * (1 + CLOSE_TIME) > most) return COPSE_OK;
+  *time = copse_q_to_double(trees->time_per_GB);
+  struct copse_schedule *schedule = trees;
+  trees = NULL;
+  return offer(g, schedule, name);
+}
+
+static copse_status offer_all_balanced(struct proposing *g) {
+  double bound = copse_q_to_double(g->first->bound.time_per_GB), time = INFINITY;
+  if (!copse_collective_rooted(g->p->solve->collective) || !g->p->routes) return COPSE_OK;
+  for (int higher = 0; higher <= MOST_HIGHER && time > bound * (1 + CLOSE_TIME); higher++)
+    COPSE_DO(offer_balanced(g, higher, &time));
+  return COPSE_OK;
+}
+
 static copse_status offer_stages(struct proposing *g) {
   const struct copse_proposer *p = g->p;
   struct copse_doubling list[COPSE_MOST_DOUBLINGS];
@@ -375,7 +411,9 @@ copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_se
   if (p->solve->collective != COPSE_ALLTOALL) COPSE_DO(offer_fewer(&g, 1, 1));
   COPSE_DO(offer_baselines(&g));
   COPSE_DO(offer_stages(&g));
-  return p->solve->collective == COPSE_ALLTOALL ? COPSE_OK : offer_fewer(&g, 2, INT32_MAX);
+  if (p->solve->collective == COPSE_ALLTOALL) return COPSE_OK;
+  COPSE_DO(offer_fewer(&g, 2, INT32_MAX));
+  return offer_all_balanced(&g);
 }
 
 copse_status copse_propose_switch(const struct copse_topology *t,

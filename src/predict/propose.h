@@ -21,7 +21,7 @@ struct copse_proposer {
   const struct copse_topology *topology;
   const struct copse_solve_options *solve; /* the first proposal's */
   const struct copse_schedule *solved;     /* the first, expanded, borrowed; NULL: it is made */
-  const struct copse_routes *routes;    /* of plans; NULL: no allreduces in stages, no "routes" */
+  const struct copse_routes *routes;    /* of plans; NULL: none on routes, none in stages */
   struct copse_baseline_shared *shared; /* NULL, or of the topology, for several collectives */
   int most_k; /* > 0: every number of trees up to that, instead of 1, 2, 3, 4, 6, 8, 12 and 16 */
   void *context;
@@ -40,7 +40,9 @@ struct copse_proposer {
  * one's paths do: the best ones, or where pairs have too many routes (policy.h) the first one's,
  * hung there (schedule/solve/routes.h), and "routes x4", four copies of each of those; the best
  * trees of 1 per root, "k=1"; the baselines' trees, copse_proposal_name; the best of 2, 3, 4, 6,
- * 8, 12 and 16 trees where those are fewer; allreduces in stages (doubling.h). An alltoall has the
+ * 8, 12 and 16 trees where those are fewer; of a broadcast or reduction the scattered trees,
+ * "scatter, balanced", hung on those routes so that the busiest link has less to carry, and where
+ * that helps "scatter, balanced, 1 higher"; allreduces in stages (doubling.h). An alltoall has the
  * first and the baselines. Where relays let out less than they take in, links are narrowed to
  * solve. A kind that doesn't apply to the topology, or isn't exact in 64 bits, is left out.
  * `seconds` are the first one's. Errors as of copse_solve_schedule, and COPSE_INTERNAL for a

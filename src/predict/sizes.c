@@ -416,6 +416,7 @@ static bool wants_rings(const struct search *s) {
 static bool wants(void *context, const char *name) {
   const struct search *s = context;
   if (strcmp(name, copse_proposal_name(COPSE_BASELINE_RINGS)) == 0 && !wants_rings(s)) return false;
+  if (!strncmp(name, "scatter,", 8) && s->best.us < s->bound_us * (1 + MODEL_ERROR)) return false;
   if (strcmp(name, "equal shares") == 0) return true;
   bool is_cheap = is_start(s, name) || !strncmp(name, "stages", 6) || !strcmp(name, "hosts");
   return is_cheap ? has_reason(s) : has_time(s);

@@ -246,6 +246,11 @@ static bool wants_routes(void *context, const char *name) {
   return strncmp(name, "routes", strlen("routes")) == 0;
 }
 
+static bool wants_balanced(void *context, const char *name) {
+  (void)context;
+  return strncmp(name, "scatter, balanced", strlen("scatter, balanced")) == 0;
+}
+
 /* The first lasts until all are made: kept until then. */
 struct offered {
   struct copse_schedule *list[4];
@@ -262,15 +267,17 @@ static copse_status take(void *context, struct copse_schedule *schedule, const c
   return COPSE_OK;
 }
 
-/* Has "optimal" and those on routes proposed. */
-static void propose(const struct copse_topology *t, struct offered *offered) {
-  struct copse_solve_options options = {.collective = COPSE_ALLGATHER, .root = -1};
+/* Has "optimal" and those on routes proposed, of a broadcast or reduction the scattered trees. */
+static void propose(const struct copse_topology *t, copse_collective collective,
+                    struct offered *offered) {
+  const bool rooted = copse_collective_rooted(collective);
+  struct copse_solve_options options = {.collective = collective, .root = rooted ? 0 : -1};
   struct copse_routes routes;
   struct copse_proposer proposer = {.topology = t,
                                     .solve = &options,
                                     .routes = &routes,
                                     .context = offered,
-                                    .wants = wants_routes,
+                                    .wants = rooted ? wants_balanced : wants_routes,
                                     .take = take};
   struct copse_solve_seconds seconds;
   struct copse_err err = COPSE_ERR_INIT;
@@ -284,7 +291,7 @@ START_TEST(they_are_proposed_where_paths_differ) {
   for (int i = 0; i < 2; i++) {
     struct copse_topology *t = load(paths[i]);
     struct offered offered = {.n = 0};
-    propose(t, &offered);
+    propose(t, COPSE_ALLGATHER, &offered);
     if (i == 0) ck_assert_int_ge(offered.n, 2);
     if (i == 0) ck_assert_ptr_nonnull(offered.list[1]->routes);
     if (i == 1) ck_assert_int_eq(offered.n, 1);
@@ -299,7 +306,7 @@ END_TEST
 START_TEST(trees_hung_on_routes_are_proposed_where_there_are_many) {
   struct copse_topology *t = load("topologies/perlmutter-x16.json");
   struct offered offered = {.n = 0};
-  propose(t, &offered);
+  propose(t, COPSE_ALLGATHER, &offered);
   ck_assert_int_eq(offered.n, 3); /* the first one's, one copy, four */
   double bound = copse_q_to_double(offered.list[0]->bound.time_per_GB);
   for (int i = 0; i < offered.n; i++) {
@@ -311,6 +318,36 @@ START_TEST(trees_hung_on_routes_are_proposed_where_there_are_many) {
   }
   for (int i = 0; i < offered.n; i++) copse_schedule_free(offered.list[offered.n - 1 - i]);
   copse_topology_free(t);
+}
+END_TEST
+
+/* Scattered trees load some links twice as much as others. Hung elsewhere no link takes longer than
+ * the bound, at the same height; behind pods with less to the spine a hop or two more are needed.
+ */
+START_TEST(scattered_trees_are_proposed_balanced) {
+  static const struct {
+    const char *path;
+    copse_collective collective;
+    int n;
+    double within;
+  } cases[] = {{"topologies/azure-ndv5-x8.json", COPSE_BROADCAST, 2, 1},
+               {"topologies/h100-x8-clos2.json", COPSE_REDUCE, 4, 1.1},
+               {"topologies/h100-x8-clos2.json", COPSE_BROADCAST, 4, 1.1},
+               {"topologies/h100-x8-clos7.json", COPSE_BROADCAST, 4, 1.1},
+               {"topologies/h100-x8-clos7.json", COPSE_REDUCE, 4, 1.1}};
+  for (int i = 0; i < COPSE_TEST_UP_TO(5, 1); i++) {
+    struct copse_topology *t = load(cases[i].path);
+    struct offered offered = {.n = 0};
+    propose(t, cases[i].collective, &offered);
+    double bound = copse_q_to_double(offered.list[0]->bound.time_per_GB);
+    ck_assert_int_eq(offered.n, cases[i].n);
+    for (int k = 1; k < offered.n; k++)
+      ck_assert_int_le(copse_schedule_height(offered.list[k]), 3 + k);
+    double time = copse_q_to_double(offered.list[offered.n - 1]->time_per_GB);
+    ck_assert_msg(time <= cases[i].within * bound * (1 + 1e-9), "%d: %g, bound %g", i, time, bound);
+    for (int k = 0; k < offered.n; k++) copse_schedule_free(offered.list[offered.n - 1 - k]);
+    copse_topology_free(t);
+  }
 }
 END_TEST
 
@@ -365,8 +402,8 @@ START_TEST(hung_trees_keep_to_routes_and_load_links_less) {
     ASSERT_OK(copse_solve_schedule(t, &options, &from, &seconds, &err), &err);
     ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
     ASSERT_OK(copse_schedule_borrow(from, &hung, &err), &err);
-    ASSERT_OK(copse_hang_on_routes(t, &routes, from->bound.time_per_GB, 1 + i % 3, from, hung,
-                                   &made, &err),
+    ASSERT_OK(copse_hang_on_routes(t, &routes, from->bound.time_per_GB, 1 + i % 3, i % 2, from,
+                                   hung, &made, &err),
               &err);
     if (made) {
       struct copse_verify_report report;
@@ -375,7 +412,7 @@ START_TEST(hung_trees_keep_to_routes_and_load_links_less) {
         for (int e = 0; e < hung->trees[k].n_edges; e++)
           ck_assert(is_listed(&routes, &hung->trees[k].edges[e]));
       ck_assert_int_eq(hung->n_trees, from->n_trees * (1 + i % 3));
-      ck_assert_int_le(copse_schedule_height(hung), copse_schedule_height(from));
+      ck_assert_int_le(copse_schedule_height(hung), copse_schedule_height(from) + i % 2);
       ASSERT_OK(copse_verify_schedule(hung, t, "test.json", &report, &err), &err);
       ck_assert_double_eq_tol(copse_q_to_double(hung->time_per_GB), after, 1e-9 * after);
       ck_assert_msg(after <= before * 1.0001, "%d: %g, before %g", i, after, before);
@@ -525,6 +562,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("routes");
   TCase *tc = tcase_create("routes");
+  tcase_set_timeout(tc, 60);
   tcase_add_test(tc, the_optimum_over_all_trees_of_such_edges_is_reached);
   tcase_add_test(tc, machines_have_known_optima);
   tcase_add_test(tc, prices_become_whole_numbers);
@@ -534,6 +572,7 @@ int main(void) {
   tcase_add_test(tc, their_plans_make_no_detours);
   tcase_add_test(tc, a_plan_that_lost_its_paths_is_mended);
   tcase_add_test(tc, they_are_proposed_where_paths_differ);
+  tcase_add_test(tc, scattered_trees_are_proposed_balanced);
   tcase_add_test(tc, trees_hung_on_routes_are_proposed_where_there_are_many);
   tcase_add_test(tc, hung_trees_keep_to_routes_and_load_links_less);
   tcase_add_test(tc, what_is_hung_is_proved_by_the_bounds_cuts);

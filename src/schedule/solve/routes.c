@@ -649,7 +649,7 @@ static copse_status keep_all(struct hanger *h, int copies, struct copse_schedule
 
 copse_status copse_hang_on_routes(const struct copse_topology *topology,
                                   const struct copse_routes *routes, struct copse_q target,
-                                  int copies, const struct copse_schedule *from,
+                                  int copies, int higher, const struct copse_schedule *from,
                                   struct copse_schedule *to, bool *made, struct copse_err *err) {
   COPSE_AT_END(release_hanger)
   struct hanger h = {.t = topology,
@@ -662,6 +662,7 @@ copse_status copse_hang_on_routes(const struct copse_topology *topology,
   *made = (int64_t)from->n_trees * copies * h.n <= COPSE_ROUTES_VERTICES;
   if (*made) COPSE_DO(hang_all(&h, from, copies, made));
   if (!*made) return COPSE_OK;
+  h.highest += higher;
   rehang_all(&h);
   raise_all(&h);
   return keep_all(&h, copies, to);
@@ -733,7 +734,7 @@ static copse_status hang_best(struct routed *r, bool *done) {
   COPSE_DO(copse_q_add(COPSE_Q_ONE, any.tolerance, &limit, r->err));
   COPSE_DO(copse_q_mul(limit, s->bound.time_per_GB, &limit, r->err));
   for (int copies = 1; copies <= COPSE_ROUTES_COPIES && made && !*done; copies *= 2) {
-    COPSE_DO(copse_hang_on_routes(r->topology, &routes, s->bound.time_per_GB, copies, from, s,
+    COPSE_DO(copse_hang_on_routes(r->topology, &routes, s->bound.time_per_GB, copies, 0, from, s,
                                   &made, r->err));
     *done = made && copse_q_cmp(s->time_per_GB, limit) <= 0;
   }

@@ -26,13 +26,14 @@ void copse_routes_whole_prices(const struct copse_q *prices, int n, int64_t *who
  * Hangs the trees of an expanded schedule, `copies` of each with as much less weight, on listed
  * routes, so that links take no more than `target` s per GB where that is found: a rank on whose
  * way a link takes longer is hung, with all below it, where prices of links, which grow steeply
- * with what they carry, are least; after that as high as links have room. No tree becomes higher
- * than the highest was. A heuristic. `to` gets the trees, their k and time, and keeps all else;
- * nodes are the topology's in both. *made: each pair of a tree has a route over relays alone, and
- * trees are not too many (policy.h). COPSE_NOMEM, COPSE_OVERFLOW. Deterministic.
+ * with what they carry, are least; after that as high as links have room. No tree becomes more
+ * than `higher` hops higher than the highest was. A heuristic. `to` gets the trees, their k and
+ * time, and keeps all else; nodes are the topology's in both. *made: each pair of a tree has a
+ * route over relays alone, and trees are not too many (policy.h). COPSE_NOMEM, COPSE_OVERFLOW.
+ * Deterministic.
  */
 copse_status copse_hang_on_routes(const struct copse_topology *topology,
                                   const struct copse_routes *routes, struct copse_q target,
-                                  int copies, const struct copse_schedule *from,
+                                  int copies, int higher, const struct copse_schedule *from,
                                   struct copse_schedule *to, bool *made,
                                   struct copse_err *err) COPSE_CHECKED;

@@ -97,14 +97,6 @@ copse_status copse_adjacency_by(struct copse_arena *arena, int n_keys, int n_ite
   return COPSE_OK;
 }
 
-void copse_permutation_invert(const int *image, int n, int *inverse) {
-  for (int i = 0; i < n; i++) inverse[image[i]] = i;
-}
-
-void copse_permutation_compose(const int *first, const int *second, int n, int *out) {
-  for (int i = 0; i < n; i++) out[i] = second[first[i]];
-}
-
 /* ---- index map ------------------------------------------------------------------------------ */
 
 /*

@@ -85,9 +85,14 @@ struct copse_permutation {
   const int *groups; /* where each group goes; NULL where no groups are asked for */
 };
 
-void copse_permutation_invert(const int *image, int n, int *inverse);
+static inline void copse_permutation_invert(const int *image, int n, int *inverse) {
+  for (int i = 0; i < n; i++) inverse[image[i]] = i;
+}
+
 /* Sets out[i] = second[first[i]]; out may be first. */
-void copse_permutation_compose(const int *first, const int *second, int n, int *out);
+static inline void copse_permutation_compose(const int *first, const int *second, int n, int *out) {
+  for (int i = 0; i < n; i++) out[i] = second[first[i]];
+}
 
 /* A hash map from 64-bit keys to indices. Text keys are
  * hashed by the caller, who compares the candidates; pairs of indices are keys as they are. */

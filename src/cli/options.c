@@ -291,10 +291,6 @@ struct copse_option_rows copse_option_rows_of(const struct copse_command *comman
   return rows;
 }
 
-bool copse_option_continues(const struct copse_option_rows *rows, int i) {
-  return i > 0 && strcmp(rows->list[i]->name, rows->list[i - 1]->name) == 0;
-}
-
 /* ---- parsing ------------------------------------------------------------------------------- */
 
 /* Says "must be plan or links; did you mean plan?". */

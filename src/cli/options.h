@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/text.h"
 
@@ -106,7 +107,9 @@ struct copse_option_rows {
 };
 struct copse_option_rows copse_option_rows_of(const struct copse_command *command);
 /* Whether this row goes on with the option of the one before. */
-bool copse_option_continues(const struct copse_option_rows *rows, int i);
+static inline bool copse_option_continues(const struct copse_option_rows *rows, int i) {
+  return i > 0 && strcmp(rows->list[i]->name, rows->list[i - 1]->name) == 0;
+}
 
 /* Prints on standard output, of commands [n]: the OPTIONS of the manual page, in troff's man
  * macros; and what makes a shell complete them (completion.c), false for an unknown shell. */

@@ -273,12 +273,6 @@ out:
   return status;
 }
 
-copse_status copse_nccl_gather_one(const struct copse_nccl_gather *item, double seconds,
-                                   struct copse_err *err) {
-  struct copse_nccl_scratch scratch = {0};
-  return copse_nccl_gather_all(item, &scratch, 1, seconds, err);
-}
-
 struct apart {
   const struct copse_nccl_gather *item;
   double seconds;

@@ -34,8 +34,12 @@ struct copse_nccl_scratch {
 copse_status copse_nccl_gather_all(const struct copse_nccl_gather *items,
                                    struct copse_nccl_scratch *scratch, size_t n, double seconds,
                                    struct copse_err *err) COPSE_CHECKED;
-copse_status copse_nccl_gather_one(const struct copse_nccl_gather *item, double seconds,
-                                   struct copse_err *err) COPSE_CHECKED;
+static inline copse_status copse_nccl_gather_one(const struct copse_nccl_gather *item,
+                                                 double seconds, struct copse_err *err) {
+  struct copse_nccl_scratch scratch = {0};
+  return copse_nccl_gather_all(item, &scratch, 1, seconds, err);
+}
+
 /* Gathers one of them, on a thread of its own: the calling thread's NCCL group stays what it is. */
 copse_status copse_nccl_gather_apart(const struct copse_nccl_gather *item, double seconds,
                                      struct copse_err *err) COPSE_CHECKED;

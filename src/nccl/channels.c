@@ -485,8 +485,3 @@ copse_status copse_nccl_channels_share(struct copse_nccl_channels *channels, con
   instance->bandwidth = bandwidth;
   return COPSE_OK;
 }
-
-void copse_nccl_channels_free(struct copse_nccl_channels *channels) {
-  copse_arena_free(&channels->arena);
-  *channels = (struct copse_nccl_channels){0};
-}

@@ -59,4 +59,7 @@ copse_status copse_nccl_channels_level(const struct copse_nccl_machine *machine,
  * so many can be on each; ports of none are no doors. COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_nccl_channels_share(struct copse_nccl_channels *channels, const int *counts,
                                        struct copse_q speed, struct copse_err *err) COPSE_CHECKED;
-void copse_nccl_channels_free(struct copse_nccl_channels *channels);
+static inline void copse_nccl_channels_free(struct copse_nccl_channels *channels) {
+  copse_arena_free(&channels->arena);
+  *channels = (struct copse_nccl_channels){0};
+}

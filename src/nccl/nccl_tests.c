@@ -14,13 +14,6 @@
 #define MAX_ROWS (1 << 20)
 #define MAX_RANKS (1 << 22)
 
-void copse_tests_free(struct copse_tests *tests) {
-  free(tests->rows);
-  free(tests->devices);
-  copse_arena_free(&tests->arena);
-  *tests = (struct copse_tests){0};
-}
-
 static copse_status add_row(struct copse_tests *out, const struct copse_tests_row *row,
                             struct copse_err *err) {
   if (out->n_rows >= MAX_ROWS) return COPSE_OK;

@@ -84,11 +84,6 @@ const char *copse_nccl_kind_name(unsigned kinds) {
 
 #define MAX_LINES 65536
 
-void copse_ras_free(struct copse_ras *ras) {
-  copse_arena_free(&ras->arena);
-  *ras = (struct copse_ras){0};
-}
-
 static copse_status add_comm(struct copse_ras *out, const struct copse_ras_comm *comm,
                              struct copse_err *err) {
   return COPSE_PUSH_IN(&out->arena, out->comms, out->n_comms, out->comm_capacity, err, *comm);

@@ -72,7 +72,12 @@ struct copse_tests {
 
 copse_status copse_tests_parse(const char *label, const char *data, size_t size,
                                struct copse_tests *out, struct copse_err *err) COPSE_CHECKED;
-void copse_tests_free(struct copse_tests *tests);
+static inline void copse_tests_free(struct copse_tests *tests) {
+  free(tests->rows);
+  free(tests->devices);
+  copse_arena_free(&tests->arena);
+  *tests = (struct copse_tests){0};
+}
 
 /* ---- RAS ------------------------------------------------------------------------------------- */
 
@@ -95,4 +100,7 @@ struct copse_ras {
 
 copse_status copse_ras_parse(const char *label, const char *data, size_t size,
                              struct copse_ras *out, struct copse_err *err) COPSE_CHECKED;
-void copse_ras_free(struct copse_ras *ras);
+static inline void copse_ras_free(struct copse_ras *ras) {
+  copse_arena_free(&ras->arena);
+  *ras = (struct copse_ras){0};
+}

@@ -302,10 +302,6 @@ static copse_status offer_routed(struct proposing *g) {
   return offer_hung(g, ROUTED_COPIES, detours);
 }
 
-const char *copse_proposal_name(enum copse_baseline kind) {
-  return kind == COPSE_BASELINE_RINGS ? "rings" : copse_baseline_name(kind);
-}
-
 void copse_proposal_name_add(char *name, size_t size, const char *done, int copies) {
   size_t n = strlen(name);
   if (!strstr(name, done)) n += (size_t)snprintf(name + n, size - n, ", %s", done);

@@ -60,7 +60,10 @@ copse_status copse_propose_switch(const struct copse_topology *topology,
 
 /* Names a schedule of ours with a baseline's trees: "rings", whose messages and chunks are a
  * plan's, are not "best-rings", which are what NCCL does; the others have the baseline's name. */
-const char *copse_proposal_name(enum copse_baseline kind);
+static inline const char *copse_proposal_name(enum copse_baseline kind) {
+  return kind == COPSE_BASELINE_RINGS ? "rings" : copse_baseline_name(kind);
+}
+
 /* Adds to a name what was done with the schedule, once, and in how many parts each tree is:
  * "k=1, far first x4, exchanged". */
 void copse_proposal_name_add(char *name, size_t size, const char *done, int copies);

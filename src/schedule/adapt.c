@@ -597,11 +597,6 @@ copse_status copse_numbering_make(const struct copse_schedule *from,
                         &out->schedule.rotations, err);
 }
 
-int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst) {
-  return copse_topology_find_link(numbers->healthy, numbers->healthy_of[src],
-                                  numbers->healthy_of[dst]);
-}
-
 copse_status copse_numbering_each(const struct copse_numbering *numbers, int64_t *k, int64_t *each,
                                   struct copse_err *err) {
   const struct copse_schedule *s = &numbers->schedule;

@@ -85,7 +85,11 @@ copse_status copse_numbering_make(const struct copse_schedule *from,
                                   struct copse_err *err) COPSE_CHECKED;
 
 /* Returns the healthy topology's link between two nodes, or -1. */
-int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst);
+static inline int copse_numbering_link(const struct copse_numbering *numbers, int src, int dst) {
+  return copse_topology_find_link(numbers->healthy, numbers->healthy_of[src],
+                                  numbers->healthy_of[dst]);
+}
+
 /* Finds the least multiple of *k by which every tree's weight is a whole number of trees of a root:
  * each [trees]. COPSE_OVERFLOW. */
 copse_status copse_numbering_each(const struct copse_numbering *numbers, int64_t *k, int64_t *each,

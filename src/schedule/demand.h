@@ -22,5 +22,9 @@ copse_status copse_demand_total(const int64_t *bytes, int n_ranks, int64_t *m,
                                 struct copse_err *err) COPSE_CHECKED;
 
 /* Computes the fraction of M that src sends to dst; uniform (1/n) where bytes is NULL. */
-copse_status copse_demand_share(const int64_t *bytes, int n_ranks, int64_t m, int src, int dst,
-                                struct copse_q *share, struct copse_err *err) COPSE_CHECKED;
+static inline copse_status copse_demand_share(const int64_t *bytes, int n_ranks, int64_t m, int src,
+                                              int dst, struct copse_q *share,
+                                              struct copse_err *err) {
+  if (!bytes) return copse_q_make(1, n_ranks, share, err);
+  return copse_q_make(bytes[(size_t)src * (size_t)n_ranks + (size_t)dst], m, share, err);
+}

@@ -465,8 +465,3 @@ copse_status copse_group_list_parse(const char *file, const char *data, size_t s
   r.groups = NULL;
   return COPSE_OK;
 }
-
-void copse_group_list_free(struct copse_group *groups, int n) {
-  for (int g = 0; groups && g < n; g++) free(groups[g].nodes);
-  free(groups);
-}

@@ -34,7 +34,10 @@ copse_status copse_group_list_parse(const char *file, const char *data, size_t s
                                     const struct copse_topology *topology,
                                     copse_collective collective, int root, struct copse_group **out,
                                     int *n, struct copse_err *err) COPSE_CHECKED;
-void copse_group_list_free(struct copse_group *groups, int n);
+static inline void copse_group_list_free(struct copse_group *groups, int n) {
+  for (int g = 0; groups && g < n; g++) free(groups[g].nodes);
+  free(groups);
+}
 
 /* A node set S of the bound below, for a phase of a group. */
 struct copse_groups_cut {

@@ -13,22 +13,10 @@
 #include "schedule/chunks.h"
 #include "schedule/read_internal.h"
 
-/* Fails with COPSE_BAD_INPUT at the item's line, or its parent's. */
-copse_status copse_reader_refuse(struct copse_reader *r, const cJSON *item, const cJSON *parent,
-                                 const char *what) {
-  return copse_fail_at(r->err, COPSE_BAD_INPUT, r->json.file, copse_json_line(item, parent), "%s",
-                       what);
-}
-
 /* Fails with `untrue` for a schedule that is well formed but not one of its collective. */
 static copse_status refute(struct copse_reader *r, const cJSON *item, const cJSON *parent,
                            const char *what) {
   return copse_fail_at(r->err, r->untrue, r->json.file, copse_json_line(item, parent), "%s", what);
-}
-
-/* Returns the index of an id seen before, -1 for others. */
-int copse_reader_known(const struct copse_reader *r, const char *id) {
-  return copse_index_map_find(&r->index, id, r->nodes, sizeof *r->nodes, 0);
 }
 
 /* Finds the index of a node id, new ones appended. */
@@ -39,11 +27,6 @@ copse_status copse_reader_intern(struct copse_reader *r, const char *id, int *in
   COPSE_DO(copse_index_map_add(&r->index, copse_key_text(id), (int)r->n_nodes, r->err));
   *index = (int)r->n_nodes;
   return copse_arena_text(&r->schedule->arena, id, &r->nodes[r->n_nodes++], r->err);
-}
-
-/* Takes zeroed memory of the schedule, at *out_pointer. */
-copse_status copse_reader_take(struct copse_reader *r, size_t n, size_t size, void *out_pointer) {
-  return copse_arena_array(&r->schedule->arena, n, size, out_pointer, r->err);
 }
 
 /* Reads the member `key`: an array of node ids. `what` is the complaint about anything else. */
@@ -67,14 +50,6 @@ copse_status copse_reader_nodes(struct copse_reader *r, const cJSON *object, con
   char what[64];
   snprintf(what, sizeof what, "\"%s\" must be an array of node ids", key);
   return read_nodes_or(r, object, key, what, out, n);
-}
-
-/* Takes the member `key`, an array, and zeroed memory of the schedule for its items at
- * *out_pointer. */
-copse_status copse_reader_take_list(struct copse_reader *r, const cJSON *object, const char *key,
-                                    size_t size, const cJSON **array, void *out_pointer) {
-  COPSE_DO(copse_json_get_array(&r->json, object, key, array, r->err));
-  return copse_reader_take(r, (size_t)cJSON_GetArraySize(*array), size, out_pointer);
 }
 
 /* Reads one permutation: every node of the file has one image, and is the image of one node. */

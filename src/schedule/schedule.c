@@ -468,12 +468,6 @@ copse_status copse_demand_total(const int64_t *bytes, int n_ranks, int64_t *m,
   return COPSE_OK;
 }
 
-copse_status copse_demand_share(const int64_t *bytes, int n_ranks, int64_t m, int src, int dst,
-                                struct copse_q *share, struct copse_err *err) {
-  if (!bytes) return copse_q_make(1, n_ranks, share, err);
-  return copse_q_make(bytes[(size_t)src * (size_t)n_ranks + (size_t)dst], m, share, err);
-}
-
 /* ---- changed copies ---- */
 
 copse_status copse_schedule_borrow(const struct copse_schedule *from, struct copse_schedule **out,

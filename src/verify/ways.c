@@ -209,11 +209,6 @@ copse_status copse_verify_ways_open(const struct copse_topology *topology,
   return find_insides(out, &scratch, err);
 }
 
-void copse_verify_ways_free(struct copse_verify_ways *ways) {
-  copse_arena_free(&ways->arena);
-  *ways = (struct copse_verify_ways){0};
-}
-
 /* ---- ways from one node ---------------------------------------------------------------------- */
 
 /* Returns the type of a way over this link alone: by what is at its ends. */
@@ -559,13 +554,6 @@ static int index_of(const struct view *v, int g) {
   bool all = true;
   for (int i = 0; i < v->n; i++) all = all && w->topology->nodes[gpus[i]].has_dev;
   return all ? (int)(w->topology->nodes[gpus[g]].dev & INT32_MAX) : g;
-}
-
-uint64_t copse_verify_tray(const struct copse_verify_ways *w, int node) {
-  int host = w->host[node];
-  for (int i = w->first_gpu[host]; i < w->first_gpu[host + 1]; i++)
-    if (!w->topology->nodes[w->gpus[i]].has_dev) return 0;
-  return w->topology->nodes[node].has_dev ? w->topology->nodes[node].dev >> 56 : 0;
 }
 
 /* Returns the NIC of a GPU's n-th channel: GPUs that share NICs start at different ones (bits

@@ -40,7 +40,10 @@ struct copse_verify_ways {
 copse_status copse_verify_ways_open(const struct copse_topology *topology,
                                     struct copse_verify_ways *out,
                                     struct copse_err *err) COPSE_CHECKED;
-void copse_verify_ways_free(struct copse_verify_ways *ways);
+static inline void copse_verify_ways_free(struct copse_verify_ways *ways) {
+  copse_arena_free(&ways->arena);
+  *ways = (struct copse_verify_ways){0};
+}
 
 /* Finds the way between two nodes of one host. `ways` owns *out. COPSE_REFUTED naming both without
  * one. */
@@ -50,7 +53,12 @@ copse_status copse_verify_find_way(struct copse_verify_ways *ways, int from, int
 
 /* Returns NCCL's number of the tray of an NVLink domain that a GPU or NIC of a host is in: between
  * a NIC and the GPUs of another tray NCCL has no way, not over a GPU either. */
-uint64_t copse_verify_tray(const struct copse_verify_ways *ways, int node);
+static inline uint64_t copse_verify_tray(const struct copse_verify_ways *w, int node) {
+  int host = w->host[node];
+  for (int i = w->first_gpu[host]; i < w->first_gpu[host + 1]; i++)
+    if (!w->topology->nodes[w->gpus[i]].has_dev) return 0;
+  return w->topology->nodes[node].has_dev ? w->topology->nodes[node].dev >> 56 : 0;
+}
 
 /* Finds the way from a GPU out at a NIC, both nodes of one host: straight (*first is NULL), or over
  * the GPU that the NIC belongs to where that spares a CPU or is wider (PXN of NCCL 2.12). */

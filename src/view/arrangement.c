@@ -40,10 +40,6 @@ void copse_arrangement_graph_node(struct copse_text *text, int i, double width, 
                  height / PIXELS_PER_INCH);
 }
 
-void copse_arrangement_graph_pin(struct copse_text *text, int i, double x, double y) {
-  copse_text_add(text, " %d [pos=\"%.2f,%.2f!\"];\n", i, x, y);
-}
-
 /* ---- reading the "plain" format -------------------------------------------------------------- */
 
 struct parser {

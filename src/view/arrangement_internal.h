@@ -44,7 +44,9 @@ void copse_arrangement_graph_begin(struct copse_text *text, enum copse_arrangeme
                                    int ring);
 void copse_arrangement_graph_node(struct copse_text *text, int i, double width, double height);
 /* Pins a node, in pixels, y upwards. */
-void copse_arrangement_graph_pin(struct copse_text *text, int i, double x, double y);
+static inline void copse_arrangement_graph_pin(struct copse_text *text, int i, double x, double y) {
+  copse_text_add(text, " %d [pos=\"%.2f,%.2f!\"];\n", i, x, y);
+}
 
 /* What Graphviz makes of a graph: its size, centres of boxes by name (y downwards), and Bezier
  * curves from box to box. */

@@ -244,10 +244,6 @@ copse_status copse_schedule_draw_load(const struct copse_schedule *schedule,
   return finish_picture(&p, arrangement, inlined, text);
 }
 
-int copse_schedule_parts(const struct copse_schedule *s) {
-  return s->collective == COPSE_ALLTOALL ? s->n_ranks : s->n_trees;
-}
-
 /* ---- the hops of a part ---------------------------------------------------------------------- */
 
 static copse_status add_hop(struct copse_schedule_hops *hops, struct copse_schedule_hop hop,
@@ -305,11 +301,6 @@ copse_status copse_schedule_hops_find(const struct copse_schedule *s, int part,
     for (int i = 0; s->flows[f].src == part && i < s->flows[f].n_paths; i++)
       COPSE_DO(find_path_hops(&s->flows[f].paths[i], hops, err));
   return COPSE_OK;
-}
-
-void copse_schedule_hops_free(struct copse_schedule_hops *hops) {
-  free(hops->list);
-  free(hops->scratch);
 }
 
 /* ---- the picture ----------------------------------------------------------------------------- */

@@ -7,7 +7,9 @@
 
 /* Counts what moves together: a tree, or for an alltoall all that one rank sends. So the schedule's
  * trees, or one for each rank. */
-int copse_schedule_parts(const struct copse_schedule *schedule);
+static inline int copse_schedule_parts(const struct copse_schedule *s) {
+  return s->collective == COPSE_ALLTOALL ? s->n_ranks : s->n_trees;
+}
 
 /* One hop from rank to rank of a part. */
 struct copse_schedule_hop {
@@ -29,7 +31,10 @@ struct copse_schedule_hops {
 copse_status copse_schedule_hops_find(const struct copse_schedule *schedule, int part,
                                       struct copse_schedule_hops *hops,
                                       struct copse_err *err) COPSE_CHECKED;
-void copse_schedule_hops_free(struct copse_schedule_hops *hops);
+static inline void copse_schedule_hops_free(struct copse_schedule_hops *hops) {
+  free(hops->list);
+  free(hops->scratch);
+}
 
 /* The pictures need a schedule whose node numbers are the topology's, as of a schedule that was
  * solved on it (else COPSE_INVALID). A compact schedule must have been expanded. */

@@ -30,12 +30,6 @@ const char *copse_quality_outcome_name(enum copse_quality_outcome outcome) {
   return outcomes[outcome];
 }
 
-void copse_quality_table_free(struct copse_quality_table *table) {
-  free(table->rows);
-  copse_arena_free(&table->arena);
-  *table = (struct copse_quality_table){0};
-}
-
 copse_status copse_quality_table_add(struct copse_quality_table *table,
                                      const struct copse_quality_row *row, struct copse_err *err) {
   const char *name;
@@ -54,15 +48,6 @@ const struct copse_quality_row *copse_quality_table_sort(struct copse_quality_ta
   for (size_t i = 1; i < table->n_rows; i++)
     if (compare(&table->rows[i - 1], &table->rows[i]) == 0) return &table->rows[i - 1];
   return NULL;
-}
-
-double copse_quality_algbw(const struct copse_quality_row *row) {
-  return row->result.achieved.num > 0 ? 1 / copse_q_to_double(row->result.achieved) : 0;
-}
-
-double copse_quality_busbw(const struct copse_quality_row *row) {
-  return copse_quality_algbw(row) *
-         copse_collective_bus_factor((copse_collective)row->collective, row->ranks);
 }
 
 const struct copse_quality_row *copse_quality_table_find(const struct copse_quality_table *table,
@@ -478,12 +463,6 @@ const char *copse_quality_reason(const struct copse_quality_case *it, struct cop
       copse_text_append(&line, p, 1);
   }
   return line.size > 0 && !line.failed ? copse_arena_strdup(arena, line.data) : NULL;
-}
-
-int copse_quality_failures(const int counts[COPSE_QUALITY_LOSS + 1]) {
-  int n = 0;
-  for (int v = COPSE_QUALITY_NEW; v <= COPSE_QUALITY_LOSS; v++) n += counts[v];
-  return n;
 }
 
 void copse_quality_count(const int n[COPSE_QUALITY_LOSS + 1], int n_files,

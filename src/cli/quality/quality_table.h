@@ -21,6 +21,7 @@
 #include "base/memory.h"
 #include "base/rational.h"
 #include "base/text.h"
+#include "base/types.h"
 
 /* The message sizes of the predictions, in bytes. */
 #define COPSE_QUALITY_SIZES 4
@@ -79,7 +80,11 @@ struct copse_quality_table {
   size_t n_rows, capacity;
   struct copse_arena arena;
 };
-void copse_quality_table_free(struct copse_quality_table *table);
+static inline void copse_quality_table_free(struct copse_quality_table *table) {
+  free(table->rows);
+  copse_arena_free(&table->arena);
+  *table = (struct copse_quality_table){0};
+}
 
 /* Appends a copy of `row`. */
 copse_status copse_quality_table_add(struct copse_quality_table *table,
@@ -92,8 +97,14 @@ const struct copse_quality_row *copse_quality_table_sort(struct copse_quality_ta
 
 /* Returns M over the time achieved, GB/s; copse_quality_busbw gives nccl-tests' bus bandwidth. 0:
  * nothing is sent. */
-double copse_quality_algbw(const struct copse_quality_row *row);
-double copse_quality_busbw(const struct copse_quality_row *row);
+static inline double copse_quality_algbw(const struct copse_quality_row *row) {
+  return row->result.achieved.num > 0 ? 1 / copse_q_to_double(row->result.achieved) : 0;
+}
+
+static inline double copse_quality_busbw(const struct copse_quality_row *row) {
+  return copse_quality_algbw(row) *
+         copse_collective_bus_factor((copse_collective)row->collective, row->ranks);
+}
 
 /* Finds a row in a sorted table; NULL if there is none. O(log rows). */
 const struct copse_quality_row *copse_quality_table_find(const struct copse_quality_table *table,
@@ -148,7 +159,12 @@ enum copse_quality_verdict copse_quality_compare(const struct copse_quality_row 
 
 /* Counts, of rows counted by verdict, how many fail the check; and makes a line of how many there
  * are of each, "ok: 7 files, 42 results: 41 as before, ..". */
-int copse_quality_failures(const int counts[COPSE_QUALITY_LOSS + 1]);
+static inline int copse_quality_failures(const int counts[COPSE_QUALITY_LOSS + 1]) {
+  int n = 0;
+  for (int v = COPSE_QUALITY_NEW; v <= COPSE_QUALITY_LOSS; v++) n += counts[v];
+  return n;
+}
+
 void copse_quality_count(const int counts[COPSE_QUALITY_LOSS + 1], int n_files,
                          struct copse_text *out);
 

@@ -53,12 +53,6 @@ static uint32_t data_block(const struct copse_plan *plan, const struct copse_pla
   return one_of_many ? o->rank : o->index;
 }
 
-uint32_t copse_memory_blocks(const struct copse_plan *plan) {
-  const struct copse_plan_header *h = &plan->header;
-  if (h->collective == COPSE_ALLTOALL) return h->n_ranks * h->n_ranks;
-  return h->input_blocks > h->output_blocks ? h->input_blocks : h->output_blocks;
-}
-
 static uint64_t key_of(const struct copse_memory_place *p) {
   uint64_t h = copse_hash(copse_key_pair((int)p->rank, (int)p->buffer), p->block);
   return copse_hash(h, p->piece);
@@ -180,12 +174,6 @@ copse_status copse_memory_map(struct copse_memory *m, const struct copse_plan *p
   COPSE_DO(COPSE_ARRAY(&m->tables, m->n_places, m->unsettled, err));
   COPSE_DO(COPSE_ARRAY(&m->tables, (size_t)h->n_regions * h->fifo, m->slots, err));
   return check_tiling(m, label, err);
-}
-
-void copse_memory_free(struct copse_memory *m) {
-  copse_index_map_free(&m->by_place);
-  copse_arena_free(&m->tables);
-  copse_arena_free(&m->launch);
 }
 
 /* Whether a place holds its rank's own contribution: an input does; so does, in place, the output

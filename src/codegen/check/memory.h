@@ -69,10 +69,18 @@ struct copse_memory {
 copse_status copse_memory_map(struct copse_memory *memory, const struct copse_plan *plan,
                               bool in_place, const char *label,
                               struct copse_err *err) COPSE_CHECKED;
-void copse_memory_free(struct copse_memory *memory);
+static inline void copse_memory_free(struct copse_memory *m) {
+  copse_index_map_free(&m->by_place);
+  copse_arena_free(&m->tables);
+  copse_arena_free(&m->launch);
+}
 
 /* Counts the data blocks: see struct copse_content. */
-uint32_t copse_memory_blocks(const struct copse_plan *plan);
+static inline uint32_t copse_memory_blocks(const struct copse_plan *plan) {
+  const struct copse_plan_header *h = &plan->header;
+  if (h->collective == COPSE_ALLTOALL) return h->n_ranks * h->n_ranks;
+  return h->input_blocks > h->output_blocks ? h->input_blocks : h->output_blocks;
+}
 
 /* Sets all slots as at the start of a launch. */
 void copse_memory_start(struct copse_memory *memory);

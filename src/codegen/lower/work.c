@@ -380,11 +380,6 @@ copse_status copse_deal_instances(void *lowering, copse_deal_cut cut, int instan
   return COPSE_OK;
 }
 
-int copse_ways(const struct copse_lower_options *options, int children, int n_trees) {
-  int ways = children > 1 ? copse_smaller(options->max_workers / n_trees, children) : 1;
-  return ways > 1 ? ways : 1;
-}
-
 /* Whether a rank deals its puts for a unit to several workers. In a schedule for one size it does
  * where its messages, one after the other, take longer than the links. A root's links are busy with
  * n_units trees: with many trees, which have workers of their own, the order counts. With eight

@@ -108,7 +108,10 @@ copse_status copse_units_ways(struct copse_arena *arena, const struct copse_sche
 /* Returns to how many ways a rank's puts to so many children are dealt, which puts in so many
  * trees.
  */
-int copse_ways(const struct copse_lower_options *options, int children, int n_trees);
+static inline int copse_ways(const struct copse_lower_options *options, int children, int n_trees) {
+  int ways = children > 1 ? copse_smaller(options->max_workers / n_trees, children) : 1;
+  return ways > 1 ? ways : 1;
+}
 
 /* Returns where in a tree's list, of children [first, end), those of such a role begin; all ways'
  * are all. */

@@ -443,10 +443,6 @@ static void write_program(const struct job *job, const struct copse_msccl_progra
 
 /* ---- all together --------------------------------------------------------------------- */
 
-int copse_msccl_default_blocks(const struct copse_msccl_options *o) {
-  return o->executor == COPSE_MSCCL_NCCL ? 108 : 64;
-}
-
 static copse_status check_options(struct job *job, struct copse_err *err) {
   struct copse_msccl_options *o = &job->options;
   bool nccl = o->executor == COPSE_MSCCL_NCCL;

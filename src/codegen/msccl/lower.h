@@ -43,7 +43,9 @@ static inline bool copse_msccl_serves_usual(const struct copse_msccl_summary *su
 }
 
 /* Returns the thread blocks of a rank where options.max_blocks is 0. */
-int copse_msccl_default_blocks(const struct copse_msccl_options *options);
+static inline int copse_msccl_default_blocks(const struct copse_msccl_options *o) {
+  return o->executor == COPSE_MSCCL_NCCL ? 108 : 64;
+}
 
 /* Writes the XML of a schedule; the caller frees *text. Where exact shares do not fit the
  * executors, they are rounded to the number of chunks that fits and adds least. COPSE_UNSUPPORTED

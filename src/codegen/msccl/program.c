@@ -34,11 +34,6 @@ copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_rank
   return COPSE_ARRAY(&p->arena, n * n * COPSE_MSCCL_MAX_CHANNELS, p->load, err);
 }
 
-void copse_msccl_program_free(struct copse_msccl_program *p) {
-  copse_arena_free(&p->arena);
-  *p = (struct copse_msccl_program){0};
-}
-
 /* Ends at a limit of the executors: what is added after it is lost. */
 static void end_at(struct copse_msccl_program *p, const char *what, int rank, int limit) {
   if (p->status != COPSE_OK) return;

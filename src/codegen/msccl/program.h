@@ -108,7 +108,10 @@ struct copse_msccl_program {
 
 copse_status copse_msccl_program_start(struct copse_msccl_program *p, int n_ranks, int max_blocks,
                                        struct copse_err *err) COPSE_CHECKED;
-void copse_msccl_program_free(struct copse_msccl_program *p);
+static inline void copse_msccl_program_free(struct copse_msccl_program *p) {
+  copse_arena_free(&p->arena);
+  *p = (struct copse_msccl_program){0};
+}
 
 /* Finishes when all steps are there: a block for every rank, channels 0, 1, ... without gaps. */
 copse_status copse_msccl_finish(struct copse_msccl_program *p) COPSE_CHECKED;

@@ -70,11 +70,6 @@ struct reader {
 #define FAIL(r, kind, line, ...) \
   COPSE_KEEP(r, copse_fail_at((r)->err, (kind), (r)->json.file, (line), __VA_ARGS__))
 
-copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list, int v,
-                               struct copse_err *err) {
-  return COPSE_PUSH_IN(arena, list->v, list->n, list->capacity, err, v);
-}
-
 static void add_int(struct reader *r, struct copse_pj_ints *list, int v) {
   COPSE_KEEP(r, copse_pj_ints_add(&r->scratch, list, v, r->err));
 }

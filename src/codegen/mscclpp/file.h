@@ -91,8 +91,10 @@ struct copse_pj_ints {
   int *v, n;
   size_t capacity;
 };
-copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list, int v,
-                               struct copse_err *err) COPSE_CHECKED;
+static inline copse_status copse_pj_ints_add(struct copse_arena *arena, struct copse_pj_ints *list,
+                                             int v, struct copse_err *err) {
+  return COPSE_PUSH_IN(arena, list->v, list->n, list->capacity, err, v);
+}
 
 /* Parses a plan. COPSE_BAD_INPUT for a file that is no such plan, COPSE_REFUTED for a plan that the
  * executor can't run or that names parts that it lacks, COPSE_UNSUPPORTED for collectives without a

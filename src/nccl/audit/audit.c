@@ -22,11 +22,6 @@
 #include "nccl/tune/order.h"
 #include "topology/words.h"
 
-void copse_audit_free(struct copse_audit *audit) {
-  copse_arena_free(&audit->arena);
-  *audit = (struct copse_audit){0};
-}
-
 copse_status copse_audit_add(struct copse_audit *audit, enum copse_audit_step step, double share,
                              const char *what, const char *evidence, const char *mend,
                              struct copse_err *err) {
@@ -69,12 +64,6 @@ static copse_status add_note(struct copse_audit *audit, const char *note,
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
-
-double copse_audit_busbw(const struct copse_topology *t, copse_collective collective,
-                         struct copse_q time) {
-  if (time.num <= 0) return NAN;
-  return copse_collective_bus_factor(collective, t->n_ranks) / copse_q_to_double(time);
-}
 
 /* Makes the text "Ring, 12 channels x 30 GB/s = 360; its links allow 370.8, gpu0 -> nvswitch (..)
  * is the busiest". */

@@ -5,6 +5,9 @@
  */
 #pragma once
 
+#include <math.h>
+
+#include "base/types.h"
 #include "nccl/best.h"
 #include "nccl/calls.h"
 #include "nccl/from_log.h"
@@ -103,13 +106,19 @@ struct copse_audit {
  * COPSE_OVERFLOW, COPSE_NOMEM, and what copse_nccl_judge returns. */
 copse_status copse_audit_make(const struct copse_audit_input *input, struct copse_audit *out,
                               struct copse_err *err) COPSE_CHECKED;
-void copse_audit_free(struct copse_audit *audit);
+static inline void copse_audit_free(struct copse_audit *audit) {
+  copse_arena_free(&audit->arena);
+  *audit = (struct copse_audit){0};
+}
 
 /* ---- for those who look for causes ------------------------------------------------------- */
 
 /* Returns the bus bandwidth in GB/s of a time in s/GB; NAN where there is none. */
-double copse_audit_busbw(const struct copse_topology *topology, copse_collective collective,
-                         struct copse_q time);
+static inline double copse_audit_busbw(const struct copse_topology *t, copse_collective collective,
+                                       struct copse_q time) {
+  if (time.num <= 0) return NAN;
+  return copse_collective_bus_factor(collective, t->n_ranks) / copse_q_to_double(time);
+}
 
 /* Adds a finding; the texts are in the audit's arena (NULL: memory ran out). */
 copse_status copse_audit_add(struct copse_audit *audit, enum copse_audit_step step, double share,

@@ -302,11 +302,6 @@ void copse_data_output(const struct copse_data *data, uint32_t rank, uint64_t fi
 #define STALE_BYTE 0xff      /* as a float a NaN, which no reduction here gives */
 #define SLICE_ELEMENTS 2048u /* the reference is computed slice by slice */
 
-uint64_t copse_buffers_bytes(uint32_t n_ranks, uint64_t input_bytes, uint64_t output_bytes) {
-  return n_ranks *
-         (input_bytes + output_bytes + 4 * (uint64_t)COPSE_GUARD_BYTES + 4 * sizeof(void *));
-}
-
 copse_status copse_buffers_new(uint32_t n_ranks, uint64_t input_bytes, uint64_t output_bytes,
                                struct copse_buffers *buffers, struct copse_err *err) {
   return copse_buffers_new_some(n_ranks, 0, n_ranks, input_bytes, output_bytes, buffers, err);
@@ -330,15 +325,6 @@ copse_status copse_buffers_new_some(uint32_t n_ranks, uint32_t first, uint32_t n
     COPSE_DO(COPSE_ARRAY(arena, output_bytes + guards, buffers->output_memory[r], err));
   }
   return COPSE_OK;
-}
-
-void copse_buffers_free(struct copse_buffers *buffers) {
-  copse_arena_free(&buffers->arena);
-  *buffers = (struct copse_buffers){0};
-}
-
-bool copse_buffers_has_in_place(copse_collective collective) {
-  return collective != COPSE_ALLTOALL;
 }
 
 static uint64_t element_bytes(const struct copse_buffers *buffers) {

@@ -66,7 +66,11 @@ struct copse_buffers {
 };
 
 /* Returns the bytes that copse_buffers_new takes, the tables included. */
-uint64_t copse_buffers_bytes(uint32_t n_ranks, uint64_t input_bytes, uint64_t output_bytes);
+static inline uint64_t copse_buffers_bytes(uint32_t n_ranks, uint64_t input_bytes,
+                                           uint64_t output_bytes) {
+  return n_ranks *
+         (input_bytes + output_bytes + 4 * (uint64_t)COPSE_GUARD_BYTES + 4 * sizeof(void *));
+}
 
 /* Makes room for inputs and outputs of up to so many bytes each. COPSE_NOMEM; free it also then. */
 copse_status copse_buffers_new(uint32_t n_ranks, uint64_t input_bytes, uint64_t output_bytes,
@@ -77,10 +81,15 @@ copse_status copse_buffers_new_some(uint32_t n_ranks, uint32_t first, uint32_t n
                                     uint64_t input_bytes, uint64_t output_bytes,
                                     struct copse_buffers *buffers,
                                     struct copse_err *err) COPSE_CHECKED;
-void copse_buffers_free(struct copse_buffers *buffers);
+static inline void copse_buffers_free(struct copse_buffers *buffers) {
+  copse_arena_free(&buffers->arena);
+  *buffers = (struct copse_buffers){0};
+}
 
 /* Whether the collective can work in place: all but alltoall. */
-bool copse_buffers_has_in_place(copse_collective collective);
+static inline bool copse_buffers_has_in_place(copse_collective collective) {
+  return collective != COPSE_ALLTOALL;
+}
 
 /* Fills the inputs with `data` (which must fit), the outputs with a pattern that no right
  * result has everywhere, the guards with another, and sets inputs and outputs. In place

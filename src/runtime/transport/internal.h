@@ -157,7 +157,14 @@ void copse_transport_send(struct copse_transport *transport, uint32_t to, unsign
 void copse_transport_signal(struct copse_transport *transport, uint32_t to, unsigned tag,
                             uint64_t behind);
 /* Drops a reference: who made the payload is done with it. */
-void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload);
+static inline void copse_transport_drop(struct copse_transport *transport,
+                                        struct copse_payload *payload) {
+  if (--payload->refs > 0) return;
+  transport->bytes_outgoing -= payload->n;
+  payload->next = transport->free_payloads;
+  transport->free_payloads = payload;
+}
+
 /* Whether nothing that was sent needs more calls of this rank. Asked again after each step. */
 bool copse_transport_all_left(struct copse_transport *transport);
 /* Makes progress. `moved`: whether the caller has moved since the last step. */

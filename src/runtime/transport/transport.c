@@ -103,13 +103,6 @@ struct copse_payload *copse_transport_new_payload(struct copse_transport *transp
   return new_payload(transport, n, at);
 }
 
-void copse_transport_drop(struct copse_transport *transport, struct copse_payload *payload) {
-  if (--payload->refs > 0) return;
-  transport->bytes_outgoing -= payload->n;
-  payload->next = transport->free_payloads;
-  transport->free_payloads = payload;
-}
-
 static void post(struct copse_transport *transport, uint32_t to, unsigned tag,
                  struct copse_payload *payload) {
   struct copse_peer *peer = &transport->peers[to];

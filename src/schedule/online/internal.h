@@ -4,7 +4,11 @@
 #include "schedule/online/online.h"
 
 /* Returns the host of an id: "h12.gpu3" is host 12; -1 for an id without such a beginning. */
-int copse_online_host_of(const char *id);
+static inline int copse_online_host_of(const char *id) {
+  int host;
+  (void)copse_host_prefix(id, &host);
+  return host;
+}
 
 /* Returns what a hop from rank to rank costs beside its links: as predictions have it by
  * default. */

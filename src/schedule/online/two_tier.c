@@ -21,12 +21,6 @@
 #include "schedule/online/internal.h"
 #include "solver/policy.h"
 
-int copse_online_host_of(const char *id) {
-  int host;
-  (void)copse_host_prefix(id, &host);
-  return host;
-}
-
 int64_t copse_online_hop_ns(void) { return (int64_t)(1e3 * copse_predict_defaults.sim.alpha_us); }
 
 copse_status copse_online_link_units(const struct copse_topology *t, struct copse_arena *arena,

@@ -154,11 +154,6 @@ copse_status copse_trace_parse(const char *label, const char *data, size_t size,
   return status;
 }
 
-void copse_trace_free(struct copse_trace *trace) {
-  free(trace->counts);
-  *trace = (struct copse_trace){0};
-}
-
 /* ---- writing ------------------------------------------------------------------------------- */
 
 copse_status copse_trace_to_json(const struct copse_trace *t, char **out, size_t *size,
@@ -355,11 +350,6 @@ copse_status copse_place_experts(const struct copse_topology *topology,
   out->time_us = unit_us * (double)out->placement.time;
   out->bound_us = unit_us * (double)out->placement.bound;
   return COPSE_OK;
-}
-
-void copse_place_report_free(struct copse_place_report *report) {
-  free(report->placement.rank_of);
-  *report = (struct copse_place_report){0};
 }
 
 const char *copse_place_proof_name(enum copse_place_proof proof) {

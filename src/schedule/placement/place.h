@@ -42,7 +42,10 @@ struct copse_trace {
 copse_status copse_trace_parse(const char *label, const char *data, size_t size, int n_ranks,
                                int n_experts, struct copse_trace *out,
                                struct copse_err *err) COPSE_CHECKED;
-void copse_trace_free(struct copse_trace *trace);
+static inline void copse_trace_free(struct copse_trace *trace) {
+  free(trace->counts);
+  *trace = (struct copse_trace){0};
+}
 
 /* Writes a trace; the caller frees *text. */
 copse_status copse_trace_to_json(const struct copse_trace *trace, char **text, size_t *size,
@@ -112,7 +115,10 @@ copse_status copse_place_experts(const struct copse_topology *topology,
                                  const struct copse_place_options *options,
                                  struct copse_place_report *out,
                                  struct copse_err *err) COPSE_CHECKED;
-void copse_place_report_free(struct copse_place_report *report);
+static inline void copse_place_report_free(struct copse_place_report *report) {
+  free(report->placement.rank_of);
+  *report = (struct copse_place_report){0};
+}
 
 /* Returns "certificate", "branch and cut" or "none". */
 const char *copse_place_proof_name(enum copse_place_proof proof);

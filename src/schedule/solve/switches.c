@@ -250,19 +250,6 @@ static copse_status find_shares(struct shares_job *j) {
   return COPSE_OK;
 }
 
-bool copse_shares_are_equal(const struct copse_shares *shares, int n_ranks) {
-  bool equal = true;
-  for (int i = 0; i < n_ranks; i++)
-    equal = equal && shares->part->weights[i] == shares->part->weights[0];
-  return equal;
-}
-
-void copse_shares_free(struct copse_shares *shares) {
-  copse_joint_free(&shares->joint);
-  copse_joint_free(&shares->even);
-  copse_arena_free(&shares->arena);
-}
-
 static bool is_open(const struct copse_shares *shares) {
   return shares->outcome == COPSE_JOINT_TOO_LARGE || shares->outcome == COPSE_JOINT_STUCK ||
          shares->outcome == COPSE_JOINT_UNPROVED;

@@ -98,9 +98,19 @@ struct copse_shares {
 };
 
 /* Frees shares, also after a failure. */
-void copse_shares_free(struct copse_shares *shares);
+static inline void copse_shares_free(struct copse_shares *shares) {
+  copse_joint_free(&shares->joint);
+  copse_joint_free(&shares->even);
+  copse_arena_free(&shares->arena);
+}
+
 /* Whether all ranks have the same share of what was found. */
-bool copse_shares_are_equal(const struct copse_shares *shares, int n_ranks);
+static inline bool copse_shares_are_equal(const struct copse_shares *shares, int n_ranks) {
+  bool equal = true;
+  for (int i = 0; i < n_ranks; i++)
+    equal = equal && shares->part->weights[i] == shares->part->weights[0];
+  return equal;
+}
 
 /*
  * Finds the best shares and the time T/M that they reach. at_most: a time that equal shares reach;

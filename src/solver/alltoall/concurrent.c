@@ -792,9 +792,3 @@ copse_status copse_concurrent_solve(const struct copse_concurrent_problem *probl
   COPSE_DO(round_bound(&s, out));
   return round_paths(&s, out);
 }
-
-void copse_concurrent_free(struct copse_concurrent *result) {
-  free(result->lengths);
-  result->lengths = NULL;
-  copse_arena_free(&result->arena);
-}

@@ -51,4 +51,8 @@ struct copse_concurrent {
 copse_status copse_concurrent_solve(const struct copse_concurrent_problem *problem,
                                     struct copse_concurrent *out,
                                     struct copse_err *err) COPSE_CHECKED;
-void copse_concurrent_free(struct copse_concurrent *result);
+static inline void copse_concurrent_free(struct copse_concurrent *result) {
+  free(result->lengths);
+  result->lengths = NULL;
+  copse_arena_free(&result->arena);
+}

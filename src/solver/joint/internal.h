@@ -114,7 +114,12 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, const 
                                  size_t first) COPSE_CHECKED;
 
 /* Adds a group's rate to `rate`, which is 0. */
-void copse_joint_rate(const struct copse_joint_search *s, int group, mpq_t *solution, mpq_t rate);
+static inline void copse_joint_rate(const struct copse_joint_search *s, int group, mpq_t *solution,
+                                    mpq_t rate) {
+  if (!s->whole) mpq_set(rate, solution[copse_joint_rate_column(s, group)]);
+  for (int i = 0; s->whole && i < s->groups[group].n_members; i++)
+    mpq_add(rate, rate, solution[s->share[group][i]]);
+}
 
 /* Writes the parts in whole numbers into *out. *fits is false where they leave 64 bits. */
 copse_status copse_joint_parts(const struct copse_joint_search *s, mpq_t *solution,

@@ -91,12 +91,6 @@ static void set_weights(const struct copse_joint_search *s, int group, mpq_t *so
   }
 }
 
-void copse_joint_rate(const struct copse_joint_search *s, int group, mpq_t *solution, mpq_t rate) {
-  if (!s->whole) mpq_set(rate, solution[copse_joint_rate_column(s, group)]);
-  for (int i = 0; s->whole && i < s->groups[group].n_members; i++)
-    mpq_add(rate, rate, solution[s->share[group][i]]);
-}
-
 static bool set_rate(const struct copse_joint_search *s, int group, mpq_t *solution,
                      struct copse_q *rate) {
   COPSE_MPQ(sum);

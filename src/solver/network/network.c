@@ -326,10 +326,6 @@ copse_status copse_contract(const struct copse_network *network, const bool *fix
   return number(&s);
 }
 
-void copse_contraction_free(struct copse_contraction *contraction) {
-  copse_arena_free(&contraction->arena);
-}
-
 /* ---- back ---------------------------------------------------------------------------------- */
 
 /* Undoes the last merge first: the links that it gives amounts may be the links of an earlier

@@ -191,7 +191,9 @@ struct copse_contraction {
 copse_status copse_contract(const struct copse_network *network, const bool *fixed,
                             const bool *apart, struct copse_contraction *out,
                             struct copse_err *err) COPSE_CHECKED;
-void copse_contraction_free(struct copse_contraction *contraction);
+static inline void copse_contraction_free(struct copse_contraction *contraction) {
+  copse_arena_free(&contraction->arena);
+}
 
 /* Converts amounts on the links left, `from`, to those on all links, `to` [n_links of the
  * whole]. */

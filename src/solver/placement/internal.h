@@ -59,7 +59,11 @@ struct copse_place_load {
   int expert;
 };
 /* Compares for qsort: fewest tokens first, equal ones by number. */
-int copse_place_by_load(const void *a, const void *b);
+static inline int copse_place_by_load(const void *a, const void *b) {
+  const struct copse_place_load *x = a, *y = b;
+  if (x->tokens != y->tokens) return x->tokens < y->tokens ? -1 : 1;
+  return x->expert - y->expert;
+}
 
 /* Proves bounds of the time: the relaxation's, then those of branch and cut, if the problem is
  * small enough. Either may find a better placement on its way. */

@@ -452,12 +452,6 @@ static copse_status improve(const struct copse_place_model *model, int *rank_of,
 
 /* ---- the greedy start ---------------------------------------------------------------------- */
 
-int copse_place_by_load(const void *a, const void *b) {
-  const struct copse_place_load *x = a, *y = b;
-  if (x->tokens != y->tokens) return x->tokens < y->tokens ? -1 : 1;
-  return x->expert - y->expert;
-}
-
 /* Returns what a rank's groups would take in, added up over steps: the worst of its groups. */
 static int64_t load_with(const struct copse_place_model *m, const int64_t *load, size_t e, size_t r,
                          const int64_t *tokens) {

@@ -445,13 +445,6 @@ copse_status copse_rings_solve(const struct copse_ring_instance *instance,
   return status;
 }
 
-void copse_ring_set_free(struct copse_ring_set *set) {
-  free(set->rings);
-  free(set->weights);
-  copse_arena_free(&set->arena);
-  *set = (struct copse_ring_set){0};
-}
-
 /* ==== channels of one speed =============================================================== */
 
 /*

@@ -85,7 +85,12 @@ struct copse_ring_set {
  * COPSE_RINGS_MAX_GPUS; COPSE_OVERFLOW. The caller frees *out, whatever the outcome. */
 copse_status copse_rings_solve(const struct copse_ring_instance *instance,
                                struct copse_ring_set *out, struct copse_err *err) COPSE_CHECKED;
-void copse_ring_set_free(struct copse_ring_set *set);
+static inline void copse_ring_set_free(struct copse_ring_set *set) {
+  free(set->rings);
+  free(set->weights);
+  copse_arena_free(&set->arena);
+  *set = (struct copse_ring_set){0};
+}
 
 /* n channels, copies of the rings; their speed is the exact quotient. */
 struct copse_ring_packing {

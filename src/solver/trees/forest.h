@@ -64,7 +64,12 @@ void copse_forest_free(struct copse_forest *forest);
 copse_status copse_forest_add(struct copse_forest *forest, struct copse_forest_tree tree,
                               int n_edges, int *depth, struct copse_err *err) COPSE_CHECKED;
 /* Drops all trees, and their memory. */
-void copse_forest_clear(struct copse_forest *forest);
+static inline void copse_forest_clear(struct copse_forest *forest) {
+  copse_arena_free(&forest->arena);
+  forest->trees = NULL;
+  forest->n_trees = forest->trees_capacity = 0;
+}
+
 /* Gives `to` the trees of `from`, and their memory, in place of its own. */
 void copse_forest_take_trees(struct copse_forest *to, struct copse_forest *from);
 

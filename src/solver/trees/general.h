@@ -118,4 +118,8 @@ struct copse_packing {
  */
 copse_status copse_pack_trees(const struct copse_tree_problem *problem, struct copse_flow *flow,
                               struct copse_packing *out, struct copse_err *err) COPSE_CHECKED;
-void copse_packing_free(struct copse_packing *packing);
+static inline void copse_packing_free(struct copse_packing *packing) {
+  free(packing->trees);
+  free(packing->edges);
+  *packing = (struct copse_packing){0};
+}

@@ -575,9 +575,3 @@ copse_status copse_pack_trees(const struct copse_tree_problem *problem, struct c
   packed = (struct copse_packing){0};
   return COPSE_OK;
 }
-
-void copse_packing_free(struct copse_packing *packing) {
-  free(packing->trees);
-  free(packing->edges);
-  *packing = (struct copse_packing){0};
-}

@@ -661,12 +661,6 @@ copse_status copse_forest_add(struct copse_forest *forest, struct copse_forest_t
   return COPSE_OK;
 }
 
-void copse_forest_clear(struct copse_forest *forest) {
-  copse_arena_free(&forest->arena);
-  forest->trees = NULL;
-  forest->n_trees = forest->trees_capacity = 0;
-}
-
 void copse_forest_take_trees(struct copse_forest *to, struct copse_forest *from) {
   copse_forest_clear(to);
   to->arena = from->arena;

@@ -402,11 +402,6 @@ copse_status copse_fabric_map_add_cable(struct copse_fabric_map *map, struct cop
   return COPSE_PUSH_IN(&map->arena, map->cables, map->n_cables, map->cable_capacity, err, cable);
 }
 
-void copse_fabric_map_free(struct copse_fabric_map *map) {
-  copse_arena_free(&map->arena);
-  *map = (struct copse_fabric_map){0};
-}
-
 /* A host's ports in the sorted map. */
 struct rows {
   int first, n;

@@ -115,7 +115,11 @@ copse_status copse_fabric_map_add_port(struct copse_fabric_map *map, struct cops
                                        struct copse_err *err) COPSE_CHECKED;
 copse_status copse_fabric_map_add_cable(struct copse_fabric_map *map, struct copse_map_cable cable,
                                         struct copse_err *err) COPSE_CHECKED;
-void copse_fabric_map_free(struct copse_fabric_map *map);
+static inline void copse_fabric_map_free(struct copse_fabric_map *map) {
+  copse_arena_free(&map->arena);
+  *map = (struct copse_fabric_map){0};
+}
+
 void copse_fabric_map_sort(struct copse_fabric_map *map);
 
 /* Reads the output of `ibnetdiscover`. Speeds are per cable, data rates: 4xHDR is 25 GB/s. */

@@ -90,10 +90,6 @@ copse_status copse_nccl_pci(int64_t width, const char *link_speed, struct copse_
   return copse_q_make((width == 0 ? 16 : width) * lane_rate(link_speed), 80, out, err);
 }
 
-copse_status copse_nccl_net(int64_t mbps, struct copse_q *out, struct copse_err *err) {
-  return copse_q_make(mbps <= 0 ? 10000 : mbps, 8000, out, err);
-}
-
 static bool starts_with(const char *text, const char *start) {
   return text && strncmp(text, start, strlen(start)) == 0;
 }

@@ -37,7 +37,10 @@ bool copse_nccl_reads_slower(const char *link_speed);
 bool copse_nccl_knows_speed(const char *link_speed);
 
 /* Computes the GB/s of a network port of `mbps` Mb/s; 0 and less (unknown) mean 10000. */
-copse_status copse_nccl_net(int64_t mbps, struct copse_q *out, struct copse_err *err) COPSE_CHECKED;
+static inline copse_status copse_nccl_net(int64_t mbps, struct copse_q *out,
+                                          struct copse_err *err) {
+  return copse_q_make(mbps <= 0 ? 10000 : mbps, 8000, out, err);
+}
 
 /* Attributes of a <cpu>; texts may be NULL, numbers are -1 where unknown. */
 struct copse_nccl_cpu {

@@ -26,11 +26,6 @@
 #define MAX_DEVICES 1024
 #define MAX_TESTS 4096
 
-void copse_nvbandwidth_free(struct copse_nvbandwidth *report) {
-  copse_arena_free(&report->arena);
-  *report = (struct copse_nvbandwidth){0};
-}
-
 bool copse_nvbandwidth_is(const char *data, size_t size) {
   struct copse_scan text = {data, data + size}, json = text, version = text;
   if (copse_scan_to(&version, "nvbandwidth Version:")) return true;

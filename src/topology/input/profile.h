@@ -108,7 +108,10 @@ bool copse_nvbandwidth_is(const char *data, size_t size);
 copse_status copse_nvbandwidth_parse(const char *label, const char *data, size_t size,
                                      struct copse_nvbandwidth *out,
                                      struct copse_err *err) COPSE_CHECKED;
-void copse_nvbandwidth_free(struct copse_nvbandwidth *report);
+static inline void copse_nvbandwidth_free(struct copse_nvbandwidth *report) {
+  copse_arena_free(&report->arena);
+  *report = (struct copse_nvbandwidth){0};
+}
 
 /*
  * Finds the GB/s from GPU i to GPU j, one pair at a time, at pairs[i * n_devices + j]; num < 0:

@@ -165,11 +165,6 @@ copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes
   return COPSE_OK;
 }
 
-void copse_orbit_free(struct copse_orbit *orbit) {
-  copse_arena_free(&orbit->arena);
-  *orbit = (struct copse_orbit){0};
-}
-
 void copse_symmetry_products(const struct copse_symmetry *symmetry, int n_nodes, int *images) {
   size_t nodes = (size_t)n_nodes, have = 1;
   for (size_t v = 0; v < nodes; v++) images[v] = (int)v;

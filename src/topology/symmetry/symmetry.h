@@ -119,4 +119,7 @@ struct copse_orbit {
  * * members * symmetries) */
 copse_status copse_orbit_find(const struct copse_symmetry *symmetry, int n_nodes, int node,
                               struct copse_orbit *out, struct copse_err *err) COPSE_CHECKED;
-void copse_orbit_free(struct copse_orbit *orbit);
+static inline void copse_orbit_free(struct copse_orbit *orbit) {
+  copse_arena_free(&orbit->arena);
+  *orbit = (struct copse_orbit){0};
+}

@@ -169,6 +169,15 @@ static int one_of_many(const struct options *o, const char *path, struct copse_r
   return copse_cli_do(write_page, &one);
 }
 
+static bool is_page(const char *path) {
+  char head[4097] = "";
+  FILE *file = fopen(path, "r");
+  if (!file) return false;
+  head[fread(head, 1, sizeof head - 1, file)] = '\0';
+  fclose(file);
+  return strstr(head, COPSE_PAGE_MARK) != NULL;
+}
+
 /* Removes pages of an earlier run, whose index goes as well: what a folder holds is of one run.
  * Other files stay, also HTML that copse didn't make. */
 static copse_status remove_old(const char *folder, struct copse_err *err) {
@@ -179,7 +188,7 @@ static copse_status remove_old(const char *folder, struct copse_err *err) {
     const char *name = found[i]->d_name, *dot = strrchr(name, '.');
     COPSE_AT_END(copse_free_at) char *path = NULL;
     if (dot && strcmp(dot, ".html") == 0 && asprintf(&path, "%s/%s", folder, name) >= 0 &&
-        copse_report_is_page(path))
+        is_page(path))
       (void)unlink(path);
     free(found[i]);
   }

@@ -186,6 +186,17 @@ const struct copse_option copse_cli_costs_options[] = {
      TO(duplex), COPSE_OPTION_RANGE(1, INT64_MAX), .must = "a number from 1, such as 1.9"},
     {0}};
 
+/* Reads a profile; the caller frees *out. COPSE_BAD_INPUT with file and line, COPSE_IO,
+ * COPSE_NOMEM. */
+static copse_status load_profile(const char *path, struct copse_profile **out,
+                                 struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) char *data = NULL;
+  size_t size = 0;
+  *out = NULL;
+  COPSE_DO(copse_file_read(path, &data, &size, err));
+  return copse_profile_parse(copse_file_label(path), data, size, out, err);
+}
+
 copse_status copse_cli_costs(const struct copse_cli_topology *args,
                              const struct copse_cli_costs *costs, struct copse_predict_options *out,
                              struct copse_err *err) {
@@ -195,7 +206,7 @@ copse_status copse_cli_costs(const struct copse_cli_topology *args,
   const double given[] = {costs->alpha_us, costs->message_us, costs->reduce_GBps, costs->duplex};
   double to[COPSE_N_COSTS] = {sim->alpha_us, sim->message_us, -1, -1};
   bool said = false;
-  if (args->profile) COPSE_DO(copse_profile_load(args->profile, &profile, err));
+  if (args->profile) COPSE_DO(load_profile(args->profile, &profile, err));
   for (int i = 0; i < COPSE_N_COSTS; i++) {
     struct copse_q cost = profile ? copse_profile_cost(profile, (enum copse_cost)i) : none;
     if (cost.num >= 0) to[i] = copse_q_to_double(cost);
@@ -317,7 +328,7 @@ copse_status copse_cli_load_whole(const struct copse_cli_topology *args,
   if (args->has_others && !args->ranks && !args->has_groups)
     return copse_fail(err, COPSE_INVALID,
                       "--others is for --ranks, which says what the others are");
-  if (args->profile) COPSE_DO(copse_profile_load(args->profile, &profile, err));
+  if (args->profile) COPSE_DO(load_profile(args->profile, &profile, err));
   options.profile = profile;
   if (!options.notes) options.notes = &copse_cli_notes;
   options.catalogue = copse_cli_catalogue();

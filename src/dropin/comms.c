@@ -121,8 +121,6 @@ void copse_nccl_register(struct copse_nccl_comm *comm) {
   pthread_rwlock_unlock(&registry_lock);
 }
 
-void copse_nccl_use(struct copse_nccl_comm *comm) { atomic_fetch_add(&comm->users, 1); }
-
 struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl) {
   if (!nccl) return NULL;
   pthread_rwlock_rdlock(&registry_lock);

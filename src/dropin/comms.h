@@ -68,7 +68,9 @@ void copse_nccl_register(struct copse_nccl_comm *comm);
 /* Returns the communicator, kept alive until it is released; NULL where it isn't registered. */
 struct copse_nccl_comm *copse_nccl_acquire(ncclComm_t nccl);
 /* Adds a user of a communicator that the caller uses. */
-void copse_nccl_use(struct copse_nccl_comm *comm);
+static inline void copse_nccl_use(struct copse_nccl_comm *comm) {
+  atomic_fetch_add(&comm->users, 1);
+}
 /* Drops a user; the last one ends copse's communicator and gets its status. Takes NULL. */
 copse_status copse_nccl_release(struct copse_nccl_comm *comm);
 /* Does the same in a thread of its own, for which the caller waits 10 s. Ending waits for the

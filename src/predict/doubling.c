@@ -594,14 +594,3 @@ copse_status copse_doubling_make(const struct copse_topology *t, const struct co
   s = NULL;
   return COPSE_OK;
 }
-
-const char *copse_doubling_name(const struct copse_doubling *d, char name[COPSE_DOUBLING_NAME]) {
-  size_t n = (size_t)snprintf(name, COPSE_DOUBLING_NAME, "stages %d", d->bases[0]);
-  for (int i = 1; i < d->n_digits; i++)
-    n += (size_t)snprintf(name + n, COPSE_DOUBLING_NAME - n, "x%d", d->bases[i]);
-  if (d->gateways) n += (size_t)snprintf(name + n, COPSE_DOUBLING_NAME - n, " of gateways");
-  if (d->turned) n += (size_t)snprintf(name + n, COPSE_DOUBLING_NAME - n, " turned");
-  if (d->n_scattered > 0)
-    snprintf(name + n, COPSE_DOUBLING_NAME - n, ", %d scattered", d->n_scattered);
-  return name;
-}

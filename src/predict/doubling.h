@@ -43,5 +43,3 @@ copse_status copse_doubling_make(const struct copse_topology *topology,
 
 /* Writes "stages 4x4", "stages 4x4 turned", "stages 8x2, 1 scattered", "stages 4x8 of gateways". */
 #define COPSE_DOUBLING_NAME 64
-const char *copse_doubling_name(const struct copse_doubling *doubling,
-                                char name[COPSE_DOUBLING_NAME]);

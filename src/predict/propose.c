@@ -373,6 +373,17 @@ static copse_status offer_all_balanced(struct proposing *g) {
   return COPSE_OK;
 }
 
+static const char *stages_name(const struct copse_doubling *d, char name[COPSE_DOUBLING_NAME]) {
+  size_t n = (size_t)snprintf(name, COPSE_DOUBLING_NAME, "stages %d", d->bases[0]);
+  for (int i = 1; i < d->n_digits; i++)
+    n += (size_t)snprintf(name + n, COPSE_DOUBLING_NAME - n, "x%d", d->bases[i]);
+  if (d->gateways) n += (size_t)snprintf(name + n, COPSE_DOUBLING_NAME - n, " of gateways");
+  if (d->turned) n += (size_t)snprintf(name + n, COPSE_DOUBLING_NAME - n, " turned");
+  if (d->n_scattered > 0)
+    snprintf(name + n, COPSE_DOUBLING_NAME - n, ", %d scattered", d->n_scattered);
+  return name;
+}
+
 static copse_status offer_stages(struct proposing *g) {
   const struct copse_proposer *p = g->p;
   struct copse_doubling list[COPSE_MOST_DOUBLINGS];
@@ -382,7 +393,7 @@ static copse_status offer_stages(struct proposing *g) {
   COPSE_DO(copse_doublings_find(p->topology, p->routes, list, &n, g->err));
   for (int i = 0; i < n; i++) {
     struct copse_schedule *schedule;
-    if (!wants(p, copse_doubling_name(&list[i], name))) continue;
+    if (!wants(p, stages_name(&list[i], name))) continue;
     COPSE_DO(copse_doubling_make(p->topology, p->routes, &list[i], &schedule, g->err));
     COPSE_DO(offer(g, schedule, name));
   }

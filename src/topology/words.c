@@ -348,8 +348,6 @@ const char *copse_cut_words(const struct copse_topology *topology, const int *cu
 
 /* ---- ids that users write -------------------------------------------------------------------- */
 
-bool copse_id_is_pattern(const char *text) { return strpbrk(text, "*?[") != NULL; }
-
 bool copse_id_matches(const char *pattern, const char *id) {
   const char *in_host = id + copse_id_prefix(id), *at = strchr(in_host, '@');
   return fnmatch(pattern, id, 0) == 0 || fnmatch(pattern, in_host, 0) == 0 ||

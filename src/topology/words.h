@@ -12,6 +12,8 @@
  */
 #pragma once
 
+#include <string.h>
+
 #include "base/memory.h"
 #include "base/text.h"
 #include "topology/topology.h"
@@ -56,7 +58,7 @@ const char *copse_cut_words(const struct copse_topology *topology, const int *cu
 /* ---- ids that users write -------------------------------------------------------------------- */
 
 /* Whether it has one of the characters * ? [ of a pattern of the shell. */
-bool copse_id_is_pattern(const char *text);
+static inline bool copse_id_is_pattern(const char *text) { return strpbrk(text, "*?[") != NULL; }
 
 /* Whether the pattern names the id: all of it, or without its host ("net@mlx5_*" names
  * "h3.net@mlx5_0"), or what is behind its @ ("mlx5_*"). */

@@ -61,8 +61,6 @@ static void add_part(const struct copse_report *r, int part, const struct copse_
   copse_text_add(text, "]}");
 }
 
-uint64_t copse_report_size(int i) { return (uint64_t)1024 << (2 * i); }
-
 static const char *size_name(int i, char text[16]) {
   static const char units[] = "KMG";
   snprintf(text, 16, "%d%c", 1 << (2 * i % 10), units[2 * i / 10]);
@@ -327,15 +325,6 @@ void copse_page_begin(const char *title, const char *nav, struct copse_text *tex
                  copse_report_css, copse_draw_css);
   copse_text_add_xml(text, title);
   copse_text_add(text, "</h1>%s</header>\n<main>\n", nav);
-}
-
-bool copse_report_is_page(const char *path) {
-  char head[4097] = "";
-  FILE *file = fopen(path, "r");
-  if (!file) return false;
-  head[fread(head, 1, sizeof head - 1, file)] = '\0';
-  fclose(file);
-  return strstr(head, COPSE_PAGE_MARK) != NULL;
 }
 
 void copse_page_end(const char *made_by, const char *more, struct copse_text *text) {

@@ -10,7 +10,7 @@ extern const char copse_report_css[], copse_report_js[];
 
 /* From 1 KiB in steps of four. */
 #define COPSE_REPORT_SIZES 12
-uint64_t copse_report_size(int i);
+static inline uint64_t copse_report_size(int i) { return (uint64_t)1024 << (2 * i); }
 
 struct copse_report {
   const struct copse_topology *topology;
@@ -32,7 +32,6 @@ void copse_page_end(const char *made_by, const char *more, struct copse_text *te
 
 /* In the first 4 KiB of every page; and whether the file is such a page. */
 #define COPSE_PAGE_MARK "<meta name=\"generator\" content=\"copse\"/>"
-bool copse_report_is_page(const char *path);
 
 /* One topology of an index. */
 struct copse_report_row {

@@ -92,8 +92,14 @@ uint32_t copse_memory_output(const struct copse_memory *memory, uint32_t rank, u
                              uint32_t piece);
 
 /* Returns the cell that operand `i` of MOVE `op` means for chunk c. */
-struct copse_cell *copse_memory_cell(struct copse_memory *memory, uint32_t op, uint32_t i,
-                                     uint32_t c);
+static inline struct copse_cell *copse_memory_cell(struct copse_memory *m, uint32_t op, uint32_t i,
+                                                   uint32_t c) {
+  uint32_t place = m->op_places[m->op_first[op] + i];
+  if (place != COPSE_NO_PLACE) return &m->cells[place];
+  uint32_t region = m->plan->operands[m->plan->ops[op].operand + i].index;
+  uint32_t fifo = m->plan->header.fifo;
+  return &m->slots[(size_t)region * fifo + c % fifo];
+}
 
 /* ==== order =================================================================================== */
 

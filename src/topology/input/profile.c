@@ -522,15 +522,6 @@ copse_status copse_profile_parse(const char *label, const char *data, size_t siz
   return status;
 }
 
-copse_status copse_profile_load(const char *path, struct copse_profile **out,
-                                struct copse_err *err) {
-  COPSE_AT_END(copse_free_at) char *data = NULL;
-  size_t size = 0;
-  *out = NULL;
-  COPSE_DO(copse_file_read(path, &data, &size, err));
-  return copse_profile_parse(copse_file_label(path), data, size, out, err);
-}
-
 struct copse_q copse_profile_rate(const struct copse_profile *profile, enum copse_rate rate,
                                   struct copse_q nominal) {
   return profile && profile->rates[rate].num > 0 ? profile->rates[rate] : nominal;

@@ -46,10 +46,6 @@ enum copse_cost {
   COPSE_N_COSTS
 };
 
-/* Reads a profile; the caller frees *out. COPSE_BAD_INPUT with file and line, COPSE_IO,
- * COPSE_NOMEM. */
-copse_status copse_profile_load(const char *path, struct copse_profile **out,
-                                struct copse_err *err) COPSE_CHECKED;
 copse_status copse_profile_parse(const char *label, const char *data, size_t size,
                                  struct copse_profile **out, struct copse_err *err) COPSE_CHECKED;
 void copse_profile_free(struct copse_profile *profile);

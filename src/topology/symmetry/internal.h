@@ -62,7 +62,9 @@ copse_status copse_refinement_make(struct copse_refinement *r,
                                    const struct copse_topology *topology,
                                    const struct copse_node_set *sets, int n_sets,
                                    struct copse_err *err) COPSE_CHECKED;
-void copse_refinement_free(struct copse_refinement *r);
+static inline void copse_refinement_free(struct copse_refinement *r) {
+  copse_arena_free(&r->arena);
+}
 
 /* Keeps from now on only what commutes with `image` [n], a permutation that the caller keeps. */
 copse_status copse_refinement_commute(struct copse_refinement *r, const int *image,
@@ -82,7 +84,13 @@ void copse_refinement_start(struct copse_refinement *r);
 bool copse_refinement_pair(struct copse_refinement *r, int left, int right);
 
 /* Returns the only node that `left` may go to, or -1: there are several. */
-int copse_refinement_image(const struct copse_refinement *r, int left);
+static inline int copse_refinement_image(const struct copse_refinement *r, int left) {
+  const struct copse_partition *c = &r->cells;
+  int cell = c->cell[left];
+  if (c->length[cell] != 2) return -1;
+  int other = c->elements[cell] == left ? c->elements[cell + 1] : c->elements[cell];
+  return other - r->n;
+}
 
 static inline bool copse_refinement_may_go(const struct copse_refinement *r, int left, int right) {
   return r->cells.cell[left] == r->cells.cell[r->n + right];

@@ -282,8 +282,6 @@ copse_status copse_refinement_make(struct copse_refinement *r,
   return COPSE_OK;
 }
 
-void copse_refinement_free(struct copse_refinement *r) { copse_arena_free(&r->arena); }
-
 copse_status copse_refinement_commute(struct copse_refinement *r, const int *image,
                                       struct copse_err *err) {
   int *inverse;
@@ -468,14 +466,6 @@ bool copse_refinement_pair(struct copse_refinement *r, int left, int right) {
   split_off(r, cell, pair, 2);
   enqueue(r, r->cells.cell[left]);
   return refine(r);
-}
-
-int copse_refinement_image(const struct copse_refinement *r, int left) {
-  const struct copse_partition *c = &r->cells;
-  int cell = c->cell[left];
-  if (c->length[cell] != 2) return -1;
-  int other = c->elements[cell] == left ? c->elements[cell + 1] : c->elements[cell];
-  return other - r->n;
 }
 
 /* ==== symmetries that keep sets of nodes ====================================================== */

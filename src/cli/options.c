@@ -1,6 +1,6 @@
 /*
- * What is made of a command's table of options: the parser, --help and the options of the manual
- * page. The completion of shells is in completion.c.
+ * What is made of a command's table of options: the parser, --help, the options of the manual page
+ * and the completion of shells.
  *
  *   table of options --+-- getopt_long --> the command's struct, or one line of what is wrong
  *                      +-- --help, copse help inputs
@@ -10,14 +10,10 @@
 #include "cli/options.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <getopt.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -26,220 +22,17 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "codegen/lower/lower.h"
-#include "nccl/reports.h"
-
-/* ==== kinds of files ====================================================================== */
-
-/* In the order of the bits; JSON by its "format". */
-static const struct {
-  const char *name, *format;
-} kinds[] = {{"a topology", "copse-topology"},
-             {"a profile", "copse-profile"},
-             {"a demand matrix", "copse-demand"},
-             {"a schedule", "copse-schedule"},
-             {"an index of groups", "copse-groups"},
-             {"an index of schedules for failures", "copse-failures"},
-             {"an index of plans", "copse-plans"},
-             {"a plan", NULL},
-             {"the text form of a plan", "copse-plan-text"},
-             {"an MSCCL program", NULL},
-             {"an MSCCL++ plan", NULL},
-             {"a certificate of rings", "copse-rings"},
-             {"a graph dump of NCCL", NULL},
-             {"a log or report of NCCL", NULL},
-             {"a routing trace", "copse-trace"},
-             {"a placement of experts", "copse-placement"},
-             {"a table of compute times", "copse-compute"},
-             {"a table of copse quality", NULL},
-             {"a picture or page", NULL}};
-enum { N_KINDS = sizeof kinds / sizeof *kinds };
-
-/* ---- telling ------------------------------------------------------------------------------- */
-
-static bool has(const char *data, size_t size, const char *text) {
-  return memmem(data, size, text, strlen(text)) != NULL;
-}
-
-/* Returns the kind of what stands after "format":, its version aside. */
-static unsigned kind_of_format(const char *name, size_t n) {
-  static const char *const others[] = {"copse-cluster", "copse-synthetic"}; /* topologies too */
-  for (int i = 0; i < N_KINDS; i++)
-    if (kinds[i].format && strlen(kinds[i].format) == n && memcmp(kinds[i].format, name, n) == 0)
-      return 1u << i;
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if (strlen(others[i]) == n && memcmp(others[i], name, n) == 0) return COPSE_KIND_TOPOLOGY;
-  return COPSE_KIND_UNKNOWN;
-}
-
-static unsigned kind_of_json(const char *data, size_t size) {
-  static const char key[] = "\"format\"";
-  const char *end = data + size, *at = data;
-  while ((at = memmem(at, (size_t)(end - at), key, sizeof key - 1))) {
-    at += sizeof key - 1;
-    while (at < end && strchr(" \t\r\n", *at) && *at) at++;
-    if (at == end || *at++ != ':') continue;
-    while (at < end && strchr(" \t\r\n", *at) && *at) at++;
-    if (at == end || *at++ != '"') continue;
-    size_t n = 0;
-    while (at + n < end && at[n] && !strchr("/\"", at[n])) n++;
-    return kind_of_format(at, n);
-  }
-  return has(data, size, "\"threadblocks\"") ? COPSE_KIND_MSCCLPP : COPSE_KIND_UNKNOWN;
-}
-
-static unsigned kind_of_xml(const char *data, size_t size) {
-  static const struct {
-    const char *text;
-    unsigned kind;
-  } marks[] = {{"<algo", COPSE_KIND_MSCCL},
-               {"<graphs", COPSE_KIND_GRAPHS},
-               {"<system", COPSE_KIND_TOPOLOGY},
-               {"<svg", COPSE_KIND_PICTURE},
-               {"<html", COPSE_KIND_PICTURE}};
-  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
-    if (has(data, size < 4096 ? size : 4096, marks[i].text)) return marks[i].kind;
-  return COPSE_KIND_UNKNOWN;
-}
-
-enum copse_cli_kind copse_cli_kind_of(const char *data, size_t size) {
-  size_t at = size >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-  unsigned kind = COPSE_KIND_UNKNOWN;
-  if (size >= 8 && memcmp(data, "COPSEPLN", 8) == 0) return COPSE_KIND_PLAN;
-  while (at < size && data[at] && strchr(" \t\r\n", data[at])) at++;
-  if (at == size || memchr(data, '\0', size)) return COPSE_KIND_UNKNOWN;
-  if (data[at] == '<') kind = kind_of_xml(data + at, size - at);
-  if (data[at] == '{') kind = kind_of_json(data + at, size - at);
-  if (size - at > 15 && memcmp(data + at, "# copse-quality", 15) == 0) return COPSE_KIND_QUALITY;
-  if (kind) return (enum copse_cli_kind)kind;
-  unsigned theirs = copse_nccl_detect(data, size);
-  if (theirs & COPSE_NCCL_IS_TOPOLOGY) return COPSE_KIND_TOPOLOGY;
-  if (theirs & (COPSE_NCCL_IS_NVBANDWIDTH | COPSE_NCCL_IS_PROFILE)) return COPSE_KIND_PROFILE;
-  return theirs ? COPSE_KIND_LOG : COPSE_KIND_UNKNOWN;
-}
-
-/* ---- what is expected ---------------------------------------------------------------------- */
-
-enum { MOST_INPUTS = 64 };
-static struct {
-  const char *path, *option;
-  unsigned kinds;
-} inputs[MOST_INPUTS];
-static int n_inputs;
-
-/* Puts a file of the same content in place of a pipe. What can't be done is left. */
-static void make_stdin_readable_again(void) {
-  static char piece[65536];
-  struct stat about;
-  if (fstat(STDIN_FILENO, &about) != 0 || !S_ISFIFO(about.st_mode)) return;
-  int copy = memfd_create("stdin", MFD_CLOEXEC);
-  if (copy < 0) return;
-  size_t all = 0;
-  for (ssize_t n; all <= COPSE_FILE_MAX_BYTES && (n = read(STDIN_FILENO, piece, sizeof piece)) > 0;
-       all += (size_t)n)
-    for (ssize_t done = 0, m; done < n; done += m)
-      if ((m = write(copy, piece + done, (size_t)(n - done))) <= 0) break;
-  if (lseek(copy, 0, SEEK_SET) == 0) dup2(copy, STDIN_FILENO);
-  close(copy);
-}
-
-/* Notes an input of the command line and what may stand there, of what `option` takes, or NULL.
- * Kinds 0: any. What is piped into standard input stays readable, at the cost of a copy. */
-static void expect_kinds(const char *path, unsigned expected, const char *option) {
-  if (expected == 0 || n_inputs == MOST_INPUTS) return;
-  if (strcmp(path, "-") == 0) make_stdin_readable_again();
-  inputs[n_inputs].path = path;
-  inputs[n_inputs].kinds = expected;
-  inputs[n_inputs++].option = option;
-}
-
-static struct {
-  const char *path, *option;
-} outputs[4];
-static int n_outputs;
-
-/* Notes a file that `option` writes. */
-static void note_output(const char *path, const char *option) {
-  if (n_outputs == sizeof outputs / sizeof *outputs) return;
-  outputs[n_outputs].path = path;
-  outputs[n_outputs++].option = option;
-}
-
-/* Finds the option whose file is an input, `*input`, by whatever path; NULL: none is. A device,
- * such as /dev/stdout, is no file that would be lost, nor is a folder. */
-static const char *find_overwritten(const char **input) {
-  for (int o = 0; o < n_outputs; o++)
-    for (int i = 0; i < n_inputs; i++) {
-      struct stat in, out;
-      if (stat(outputs[o].path, &out) != 0 || stat(inputs[i].path, &in) != 0) continue;
-      if (!S_ISREG(out.st_mode) || in.st_dev != out.st_dev || in.st_ino != out.st_ino) continue;
-      *input = inputs[i].path;
-      return outputs[o].option;
-    }
-  return NULL;
-}
-
-/* ---- the answer ---------------------------------------------------------------------------- */
-
-static unsigned kind_of_file(const char *path) {
-  COPSE_AT_END(copse_free_at) char *data = NULL;
-  size_t size;
-  struct stat about;
-  bool is_stdin = strcmp(path, "-") == 0;
-  if (is_stdin ? fstat(STDIN_FILENO, &about) != 0 : stat(path, &about) != 0) return 0;
-  if (!S_ISREG(about.st_mode)) return COPSE_KIND_UNKNOWN;
-  if (is_stdin && (clearerr(stdin), fseek(stdin, 0, SEEK_SET)) != 0) return COPSE_KIND_UNKNOWN;
-  if (copse_file_read(path, &data, &size, NULL) != COPSE_OK) return COPSE_KIND_UNKNOWN;
-  return copse_cli_kind_of(data, size);
-}
-
-void copse_cli_kinds_add_names(struct copse_line *line, unsigned expected) {
-  const char *before = "";
-  for (int i = 0; i < N_KINDS; i++) {
-    if (!(expected & 1u << i)) continue;
-    expected &= ~(1u << i);
-    copse_line_add(line, "%s%s", before, kinds[i].name);
-    before = expected & (expected - 1) ? ", " : " or ";
-  }
-}
-
-bool copse_cli_kinds_find_misplaced(struct copse_cli_misplaced *out) {
-  for (int i = 0; i < n_inputs; i++) {
-    unsigned kind = kind_of_file(inputs[i].path);
-    if (kind == COPSE_KIND_UNKNOWN || kind & inputs[i].kinds) continue;
-    *out = (struct copse_cli_misplaced){inputs[i].path, inputs[i].option, kind, inputs[i].kinds};
-    return true;
-  }
-  return false;
-}
-
-/* Finds the first by name whose content may stand in place of the folder. */
-static void find_inside(const char *folder, unsigned expected, char inside[256]) {
-  struct dirent **entries = NULL;
-  char path[PATH_MAX];
-  int n = scandir(folder, &entries, NULL, alphasort);
-  for (int i = 0; i < n; i++) {
-    const char *name = entries[i]->d_name;
-    bool fits = snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path;
-    if (!*inside && fits && kind_of_file(path) & expected) snprintf(inside, 256, "%s", name);
-    free(entries[i]);
-  }
-  free(entries);
-}
-
-bool copse_cli_kinds_find_folder(struct copse_cli_misplaced *out, char inside[256]) {
-  struct stat about;
-  *inside = '\0';
-  for (int i = 0; i < n_inputs; i++) {
-    if (stat(inputs[i].path, &about) != 0 || !S_ISDIR(about.st_mode)) continue;
-    *out = (struct copse_cli_misplaced){inputs[i].path, inputs[i].option, COPSE_KIND_UNKNOWN,
-                                        inputs[i].kinds};
-    find_inside(inputs[i].path, inputs[i].kinds, inside);
-    return true;
-  }
-  return false;
-}
 
 enum { NO_LETTER = 256, LINE = 80, COLUMN = 26 };
+
+/* All rows of a command, one after the other, the general ones last. Rows of one name that follow
+ * each other are one option. */
+enum { MOST_ROWS = 64 };
+struct rows {
+  const struct copse_option *list[MOST_ROWS];
+  size_t at[MOST_ROWS]; /* the struct of each row in the command's */
+  int n;
+};
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
@@ -276,19 +69,24 @@ static const struct copse_option general_options[] = {
      .take = ask_verbose},
     {0}};
 
-static void add_rows(struct copse_option_rows *rows, const struct copse_option *from, size_t at) {
-  for (; from->name && rows->n < COPSE_MOST_ROWS; from++) {
+static void add_rows(struct rows *rows, const struct copse_option *from, size_t at) {
+  for (; from->name && rows->n < MOST_ROWS; from++) {
     rows->list[rows->n] = from;
     rows->at[rows->n++] = at;
   }
 }
 
-struct copse_option_rows copse_option_rows_of(const struct copse_command *command) {
-  struct copse_option_rows rows = {.n = 0};
+static struct rows rows_of(const struct copse_command *command) {
+  struct rows rows = {.n = 0};
   for (const struct copse_option_section *s = command->sections; s->options; s++)
     add_rows(&rows, s->options, s->at);
   add_rows(&rows, general_options, 0);
   return rows;
+}
+
+/* Whether this row goes on with the option of the one before. */
+static bool continues(const struct rows *rows, int i) {
+  return i > 0 && strcmp(rows->list[i]->name, rows->list[i - 1]->name) == 0;
 }
 
 /* ---- parsing ------------------------------------------------------------------------------- */
@@ -376,8 +174,8 @@ static int take(const struct copse_command *command, const struct copse_option *
   bool good = true;
   if (it->argument && !*value) return refuse_missing(command->name, it, it->name);
   if (it->mark) *(const char **)(void *)(into + it->mark - 1) = it->name;
-  if (it->takes) expect_kinds(value, it->takes, it->name);
-  if (it->writes) note_output(value, it->name);
+  if (it->takes) copse_cli_expect_kinds(value, it->takes, it->name);
+  if (it->writes) copse_cli_note_output(value, it->name);
   switch (it->type) {
     case COPSE_OPTION_TAKEN: return it->take(into, command->name, value);
     case COPSE_OPTION_FLAG:
@@ -393,11 +191,11 @@ static int take(const struct copse_command *command, const struct copse_option *
 }
 
 /* Whether several options begin so: "--tok" of --tokens and --token-bytes. */
-static bool is_ambiguous(const struct copse_option_rows *rows, const char *given, char list[120]) {
+static bool is_ambiguous(const struct rows *rows, const char *given, char list[120]) {
   int n = 0, used = 0;
   for (int i = 0; i < rows->n; i++) {
     const char *name = rows->list[i]->name;
-    if (copse_option_continues(rows, i) || strncmp(name, given, strlen(given)) != 0) continue;
+    if (continues(rows, i) || strncmp(name, given, strlen(given)) != 0) continue;
     if (used < 100)
       used += snprintf(list + used, 120 - (size_t)used, "%s%s", n > 0 ? ", " : "", name);
     n++;
@@ -406,7 +204,7 @@ static bool is_ambiguous(const struct copse_option_rows *rows, const char *given
 }
 
 /* Finds an option's row; NULL: a letter of none. */
-static const struct copse_option *find_row(const struct copse_option_rows *rows, int option,
+static const struct copse_option *find_row(const struct rows *rows, int option,
                                            int *at) {
   for (*at = 0; *at < rows->n; ++*at)
     if (option >= NO_LETTER ? *at == option - NO_LETTER : rows->list[*at]->letter == option)
@@ -415,7 +213,7 @@ static const struct copse_option *find_row(const struct copse_option_rows *rows,
 }
 
 /* Says what was wrong after getopt_long returned '?' or ':'. */
-static int refuse_unknown(const char *command, const struct copse_option_rows *rows, char **argv,
+static int refuse_unknown(const char *command, const struct rows *rows, char **argv,
                           int option) {
   const char *given = argv[optind - 1];
   char name[80], list[120];
@@ -437,12 +235,12 @@ static int refuse_unknown(const char *command, const struct copse_option_rows *r
 }
 
 /* Makes the tables of getopt_long; a row without a letter has the value NO_LETTER and its place. */
-static void make_getopt_tables(const struct copse_option_rows *rows, struct option *longs,
+static void make_getopt_tables(const struct rows *rows, struct option *longs,
                                char *shorts) {
   *shorts++ = ':';
   for (int i = 0; i < rows->n; i++) {
     const struct copse_option *it = rows->list[i];
-    if (copse_option_continues(rows, i)) continue;
+    if (continues(rows, i)) continue;
     *longs++ = (struct option){it->name + 2, it->argument ? required_argument : no_argument, NULL,
                                it->letter ? it->letter : NO_LETTER + i};
     if (it->letter) *shorts++ = it->letter;
@@ -461,11 +259,11 @@ static int refuse_second(const char *command, const struct copse_option *it, con
 
 static int parse_and_run(const struct copse_command *command, int argc, char **argv,
                          char *options) {
-  const struct copse_option_rows rows = copse_option_rows_of(command);
-  struct option longs[COPSE_MOST_ROWS + 2];
-  char shorts[4 * COPSE_MOST_ROWS + 3];
+  const struct rows rows = rows_of(command);
+  struct option longs[MOST_ROWS + 2];
+  char shorts[4 * MOST_ROWS + 3];
   make_getopt_tables(&rows, longs, shorts);
-  const char *given[COPSE_MOST_ROWS] = {NULL};
+  const char *given[MOST_ROWS] = {NULL};
   opterr = 0;
   for (int c, i; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
     if (c == '?' || c == ':') return refuse_unknown(command->name, &rows, argv, c);
@@ -480,8 +278,8 @@ static int parse_and_run(const struct copse_command *command, int argc, char **a
     int exit = take(command, it, options + rows.at[i], optarg);
     if (exit != COPSE_EXIT_DONE) return exit;
   }
-  for (int i = optind; i < argc; i++) expect_kinds(argv[i], command->takes, NULL);
-  const char *input, *output = find_overwritten(&input);
+  for (int i = optind; i < argc; i++) copse_cli_expect_kinds(argv[i], command->takes, NULL);
+  const char *input, *output = copse_cli_find_overwritten(&input);
   if (output)
     return copse_cli_usage(command->name, "%s would overwrite the input %.200s: name another file",
                            output, input);
@@ -521,7 +319,7 @@ void copse_commands_add_takers(const struct copse_command *const *commands, unsi
   int n = 0;
   for (int i = 0; commands[i] && n < MOST; i++) {
     const struct copse_command *command = commands[i];
-    const struct copse_option_rows rows = copse_option_rows_of(command);
+    const struct rows rows = rows_of(command);
     const char *option = "";
     bool takes = command->takes & kind;
     for (int r = 0; r < rows.n && !takes; r++) {
@@ -591,7 +389,7 @@ static void print_row(const struct copse_option *it) {
 }
 
 static void print_common(const struct copse_command *command) {
-  const struct copse_option_rows rows = copse_option_rows_of(command);
+  const struct rows rows = rows_of(command);
   const char *title = "common options:\n";
   for (int i = 0; i < rows.n; i++) {
     if (!rows.list[i]->common) continue;
@@ -745,4 +543,242 @@ void copse_commands_print_manual(const struct copse_command *const *commands, in
   const struct copse_option_section general = {.options = general_options};
   printf(".SS All commands\n");
   print_manual_section(&general);
+}
+
+/* ==== completion of shells =================================================================== */
+
+/* What the scripts may say: the Bash manual, section "Programmable Completion"; zshcompsys(1); the
+ * manual of fish, `complete`. `make install` puts them where the shells look. */
+
+/* What may stand for a value. */
+enum values { WORDS, TOPOLOGIES, FILES, ANYTHING };
+
+static enum values values_of(const struct copse_option *it) {
+  if (it->words) return WORDS;
+  if (strcmp(it->name, "--topology") == 0) return TOPOLOGIES;
+  bool files = strncmp(it->argument, "FILE", 4) == 0 || strcmp(it->argument, "FOLDER") == 0 ||
+               strcmp(it->argument, "GRAPH") == 0;
+  return files ? FILES : ANYTHING;
+}
+
+static void print_list(const char *const *words) {
+  for (int i = 0; words[i]; i++) printf("%s%s", i > 0 ? " " : "", words[i]);
+}
+
+/* ---- bash ---------------------------------------------------------------------------------- */
+
+static const char bash_head[] =
+    "# Completion of copse in bash, made by 'copse help --completion bash'.\n"
+    "_copse() {\n"
+    "  local command=${COMP_WORDS[1]} current=${COMP_WORDS[COMP_CWORD]} options='' words='' "
+    "files=''\n"
+    "  local before=${COMP_WORDS[COMP_CWORD - 1]} topologies=''\n"
+    "  COMPREPLY=()\n"
+    "  if [ \"$current\" = = ]; then # bash takes --links=all apart\n"
+    "    current=\n"
+    "  elif [ \"$before\" = = ]; then\n"
+    "    before=${COMP_WORDS[COMP_CWORD - 2]}\n"
+    "  fi\n";
+static const char bash_tail[] =
+    "      *) files=yes ;;\n"
+    "      esac ;;\n"
+    "  esac\n"
+    "  [ -z \"$topologies\" ] || words=$(copse topo --list 2>/dev/null | sed '1d; s/ .*//')\n"
+    "  [ -z \"$words\" ] || mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
+    "  [ -z \"$files\" ] || mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "
+    "\"$current\")\n"
+    "  [ -z \"$files\" ] || compopt -o filenames 2>/dev/null\n"
+    "}\n"
+    "complete -F _copse copse\n";
+
+/* Prints the values of an option: "solve:--links|solve:-l) words='nvlink all default' ;;". */
+static void print_values(const char *command, const struct copse_option *it) {
+  printf("    %s:%s", command, it->name);
+  if (it->letter) printf("|%s:-%c", command, it->letter);
+  printf(") ");
+  switch (values_of(it)) {
+    case WORDS:
+      printf("words='");
+      print_list(it->words);
+      printf("' ;;\n");
+      break;
+    case TOPOLOGIES: printf("topologies=yes files=yes ;;\n"); break;
+    case FILES: printf("files=yes ;;\n"); break;
+    case ANYTHING: printf("return ;;\n"); break; /* a number, say */
+  }
+}
+
+static void print_bash(const struct copse_command *const *commands, int n) {
+  fputs(bash_head, stdout);
+  printf("  case $COMP_CWORD:$command in\n    1:*|2:help) words='");
+  for (int c = 0; c < n; c++) printf("%s ", commands[c]->name);
+  printf("help --help --version'; command='' before='' ;;\n");
+  for (int c = 0; c < n; c++) {
+    const struct rows rows = rows_of(commands[c]);
+    printf("    *:%s) options='", commands[c]->name);
+    for (int i = 0; i < rows.n; i++)
+      if (!continues(&rows, i)) printf("%s ", rows.list[i]->name);
+    printf("--help' ;;\n");
+  }
+  printf("  esac\n  case $command:$before in\n    :) ;;\n");
+  for (int c = 0; c < n; c++) {
+    const struct rows rows = rows_of(commands[c]);
+    for (int i = 0; i < rows.n; i++)
+      if (rows.list[i]->argument && !continues(&rows, i))
+        print_values(commands[c]->name, rows.list[i]);
+  }
+  printf("    *)\n      case $current:$command in\n      -*) words=$options ;;\n      ");
+  const char *between = "";
+  for (int c = 0; c < n; c++)
+    if (commands[c]->takes_topology) {
+      printf("%s*:%s", between, commands[c]->name);
+      between = "|";
+    }
+  printf(") topologies=yes files=yes ;;\n");
+  fputs(bash_tail, stdout);
+}
+
+/* ---- zsh ----------------------------------------------------------------------------------- */
+
+/* Prints help within brackets within single quotes, the first sentence of it. */
+static void print_zsh_text(const char *text) {
+  for (const char *p = text; *p && !(strchr(".;:", *p) && strchr(" \n", p[1])); p++) {
+    if (strchr("[]:\\", *p)) putchar('\\');
+    if (*p == '\'')
+      printf("'\\''");
+    else
+      putchar(*p == '\n' ? ' ' : *p);
+  }
+}
+
+/* Prints "'(-l --links)'{-l,--links}'[what to keep ...]:MODE:(nvlink all default)'". */
+static void print_zsh_row(const struct copse_option *it) {
+  const char *longer = it->argument ? "=" : "", *shorter = it->argument ? "+" : "";
+  if (it->letter)
+    printf("        '*'{-%c%s,%s%s}'[", it->letter, shorter, it->name, longer);
+  else
+    printf("        '*%s%s[", it->name, longer);
+  print_zsh_text(it->help);
+  printf("]");
+  if (it->argument) {
+    printf(":");
+    print_zsh_text(it->argument);
+    switch (values_of(it)) {
+      case WORDS:
+        printf(":(");
+        print_list(it->words);
+        printf(")");
+        break;
+      case TOPOLOGIES: printf(":_copse_topologies"); break;
+      case FILES: printf(":_files"); break;
+      case ANYTHING: printf(": "); break;
+    }
+  }
+  printf("' \\\n");
+}
+
+static void print_zsh(const struct copse_command *const *commands, int n) {
+  printf(
+      "#compdef copse\n"
+      "# Completion of copse in zsh, made by 'copse help --completion zsh'.\n"
+      "_copse_topologies() {\n"
+      "  local -a names\n"
+      "  names=(${(f)\"$(copse topo --list 2>/dev/null | sed '1d; s/ .*//')\"})\n"
+      "  _alternative 'names:topology:compadd -a names' 'files:file:_files'\n"
+      "}\n"
+      "_copse() {\n"
+      "  local -a commands\n"
+      "  commands=(\n");
+  for (int c = 0; c < n; c++) {
+    printf("    '%s:", commands[c]->name);
+    print_zsh_text(commands[c]->does);
+    printf("'\n");
+  }
+  printf(
+      "    'help:a command in detail, or its inputs'\n"
+      "  )\n"
+      "  if (( CURRENT == 2 )); then\n"
+      "    _describe 'command' commands\n"
+      "    return\n"
+      "  fi\n"
+      "  local command=${words[2]}\n"
+      "  (( CURRENT-- ))\n"
+      "  shift words\n"
+      "  case $command in\n"
+      "    help) _describe 'command' commands ;;\n");
+  for (int c = 0; c < n; c++) {
+    const struct rows rows = rows_of(commands[c]);
+    printf("    %s)\n      _arguments -S \\\n", commands[c]->name);
+    for (int i = 0; i < rows.n; i++)
+      if (!continues(&rows, i)) print_zsh_row(rows.list[i]);
+    printf(
+        "        '(-h --help)'{-h,--help}'[what the command does]' \\\n        '*:input:%s' ;;\n",
+        commands[c]->takes_topology ? "_copse_topologies" : "_files");
+  }
+  printf("  esac\n}\n_copse \"$@\"\n");
+}
+
+/* ---- fish ---------------------------------------------------------------------------------- */
+
+/* Prints help within single quotes, the first sentence of it. */
+static void print_fish_text(const char *text) {
+  for (const char *p = text; *p && !(strchr(".;:", *p) && strchr(" \n", p[1])); p++) {
+    if (strchr("'\\", *p)) putchar('\\');
+    putchar(*p == '\n' ? ' ' : *p);
+  }
+}
+
+static void print_fish_row(const char *command, const struct copse_option *it) {
+  printf("complete -c copse -n '__fish_seen_subcommand_from %s' -l %s", command, it->name + 2);
+  if (it->letter) printf(" -s %c", it->letter);
+  if (it->argument) switch (values_of(it)) {
+      case WORDS:
+        printf(" -x -a '");
+        print_list(it->words);
+        printf("'");
+        break;
+      case TOPOLOGIES: printf(" -r -F -a '(__copse_topologies)'"); break;
+      case FILES: printf(" -r -F"); break;
+      case ANYTHING: printf(" -x"); break;
+    }
+  printf(" -d '");
+  print_fish_text(it->help);
+  printf("'\n");
+}
+
+static void print_fish(const struct copse_command *const *commands, int n) {
+  printf(
+      "# Completion of copse in fish, made by 'copse help --completion fish'.\n"
+      "function __copse_topologies\n"
+      "  copse topo --list 2>/dev/null | sed '1d; s/ .*//'\n"
+      "end\n");
+  for (int c = 0; c < n; c++) {
+    printf("complete -c copse -f -n __fish_use_subcommand -a %s -d '", commands[c]->name);
+    print_fish_text(commands[c]->does);
+    printf("'\n");
+  }
+  printf("complete -c copse -f -n __fish_use_subcommand -a help -d 'a command in detail'\n");
+  for (int c = 0; c < n; c++) {
+    const struct rows rows = rows_of(commands[c]);
+    for (int i = 0; i < rows.n; i++)
+      if (!continues(&rows, i)) print_fish_row(commands[c]->name, rows.list[i]);
+    if (commands[c]->takes_topology)
+      printf("complete -c copse -n '__fish_seen_subcommand_from %s' -a '(__copse_topologies)'\n",
+             commands[c]->name);
+    printf("complete -c copse -n __fish_seen_subcommand_from\\ help -f -a %s\n", commands[c]->name);
+  }
+}
+
+bool copse_commands_print_completion(const char *shell, const struct copse_command *const *commands,
+                                     int n) {
+  static const struct {
+    const char *shell;
+    void (*print)(const struct copse_command *const *commands, int n);
+  } known[] = {{"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (strcmp(shell, known[i].shell) == 0) {
+      known[i].print(commands, n);
+      return true;
+    }
+  return false;
 }

@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "base/text.h"
 
@@ -95,24 +94,8 @@ int copse_command_run(const struct copse_command *command, int argc, char **argv
 void copse_command_print_help(const struct copse_command *command);
 void copse_command_print_inputs(const struct copse_command *command);
 
-/*
- * All rows of a command, one after the other, the general ones last. Rows of one name that follow
- * each other are one option.
- */
-enum { COPSE_MOST_ROWS = 64 };
-struct copse_option_rows {
-  const struct copse_option *list[COPSE_MOST_ROWS];
-  size_t at[COPSE_MOST_ROWS]; /* the struct of each row in the command's */
-  int n;
-};
-struct copse_option_rows copse_option_rows_of(const struct copse_command *command);
-/* Whether this row goes on with the option of the one before. */
-static inline bool copse_option_continues(const struct copse_option_rows *rows, int i) {
-  return i > 0 && strcmp(rows->list[i]->name, rows->list[i - 1]->name) == 0;
-}
-
 /* Prints on standard output, of commands [n]: the OPTIONS of the manual page, in troff's man
- * macros; and what makes a shell complete them (completion.c), false for an unknown shell. */
+ * macros; and what makes a shell complete them, false for an unknown shell. */
 void copse_commands_print_manual(const struct copse_command *const *commands, int n);
 bool copse_commands_print_completion(const char *shell, const struct copse_command *const *commands,
                                      int n);
@@ -160,6 +143,15 @@ enum copse_cli_kind {
 
 /* Recognises the kind of an input in O(size). */
 enum copse_cli_kind copse_cli_kind_of(const char *data, size_t size);
+
+/* Notes an input of the command line and the kinds that may stand there, of what `option` takes, or
+ * NULL. Kinds 0: any. What is piped into standard input stays readable, at the cost of a copy. */
+void copse_cli_expect_kinds(const char *path, unsigned expected, const char *option);
+/* Notes a file that `option` writes. */
+void copse_cli_note_output(const char *path, const char *option);
+/* Finds the option whose file is an input, `*input`, by whatever path; NULL: none is. A device,
+ * such as /dev/stdout, is no file that would be lost, nor is a folder. */
+const char *copse_cli_find_overwritten(const char **input);
 
 /* The first input that is of another kind than expected; false: none is known to be. */
 struct copse_cli_misplaced {

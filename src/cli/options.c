@@ -204,8 +204,7 @@ static bool is_ambiguous(const struct rows *rows, const char *given, char list[1
 }
 
 /* Finds an option's row; NULL: a letter of none. */
-static const struct copse_option *find_row(const struct rows *rows, int option,
-                                           int *at) {
+static const struct copse_option *find_row(const struct rows *rows, int option, int *at) {
   for (*at = 0; *at < rows->n; ++*at)
     if (option >= NO_LETTER ? *at == option - NO_LETTER : rows->list[*at]->letter == option)
       return rows->list[*at];
@@ -213,8 +212,7 @@ static const struct copse_option *find_row(const struct rows *rows, int option,
 }
 
 /* Says what was wrong after getopt_long returned '?' or ':'. */
-static int refuse_unknown(const char *command, const struct rows *rows, char **argv,
-                          int option) {
+static int refuse_unknown(const char *command, const struct rows *rows, char **argv, int option) {
   const char *given = argv[optind - 1];
   char name[80], list[120];
   int at;
@@ -235,8 +233,7 @@ static int refuse_unknown(const char *command, const struct rows *rows, char **a
 }
 
 /* Makes the tables of getopt_long; a row without a letter has the value NO_LETTER and its place. */
-static void make_getopt_tables(const struct rows *rows, struct option *longs,
-                               char *shorts) {
+static void make_getopt_tables(const struct rows *rows, struct option *longs, char *shorts) {
   *shorts++ = ':';
   for (int i = 0; i < rows->n; i++) {
     const struct copse_option *it = rows->list[i];

@@ -39,7 +39,8 @@ static copse_status too_large(const char *label, struct copse_err *err) {
 /* More is asked of a file than it has, to see its end. */
 enum { READ_BYTES = 1 << 16 };
 
-/* Room for a file of about so many bytes, if that is known: at once, so that it isn't copied. */
+/* Makes room for a file of about that size, if it is known, so that it is not copied while it
+ * grows. */
 static copse_status make_room(const char *label, size_t size, char **buffer, size_t *capacity,
                               struct copse_err *err) {
   if (size == 0) return COPSE_OK;

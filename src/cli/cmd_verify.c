@@ -482,7 +482,7 @@ static copse_status prove(void *options, struct copse_cli_work *w) {
     case COPSE_KIND_MSCCLPP: return check_mscclpp(label, o->json, w);
     default: break;
   }
-  switch (w->data[strspn(w->data, " \t\r\n")]) { /* a damaged one, perhaps */
+  switch (w->data[strspn(w->data, " \t\r\n")]) { /* of no known kind: perhaps damaged */
     case '<': return check_msccl(label, o->json, w);
     case '{': return check_mscclpp(label, o->json, w);
     default: return check_plan(label, o->json, w);

@@ -496,7 +496,7 @@ static copse_status identify(struct copse_arena *arena, struct newcomer *it, ncc
   return COPSE_OK;
 }
 
-/* All that a thread has made, with room for gathering over all of them. */
+/* The communicators that a thread has made, and memory for gathering over them. */
 struct arrivals {
   struct newcomer *fresh;          /* [n] */
   struct copse_nccl_gather *items; /* [n] */
@@ -619,7 +619,7 @@ static copse_status all_gather(void *context, const void *mine, void *all, size_
   struct copse_nccl_comm *comm = context;
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_nccl_gather item = {comm->nccl, comm->device, comm->n_ranks, mine, all, bytes};
-  if (comm->lost) return COPSE_DEVICE; /* the others are at the one that failed */
+  if (comm->lost) return COPSE_DEVICE; /* the other ranks wait in the all-gather that failed here */
   const double seconds = comm->made ? 0 : join_seconds(comm->rank);
   copse_status status = copse_nccl_in_group() ? copse_nccl_gather_apart(&item, seconds, &err)
                                               : copse_nccl_gather_one(&item, seconds, &err);
@@ -714,7 +714,7 @@ static void drop_lost(struct newcomer *it) {
   *it->where = NULL;
 }
 
-/* Whether none was lost. */
+/* Registers all communicators; false where one was lost. */
 static bool register_all(const struct arrivals *in) {
   bool all = true;
   for (size_t i = 0; i < in->n; i++) {

@@ -41,7 +41,7 @@ struct copse_calls {
   struct copse_arena arena;
 };
 
-/* Whether a text is one of these. */
+/* Whether a text holds calls that Inspector or the flight recorder wrote. */
 bool copse_calls_are(const char *data, size_t size);
 
 /* Adds a file's calls. Zero-initialise; free with copse_calls_free, whatever the outcome.

@@ -122,7 +122,7 @@ struct copse_nccl_log {
   const struct copse_log_said *settings; /* "NCCL_ALGO=RING": variables that were set */
   const struct copse_log_said *warnings;
   int64_t n_lines, n_foreign; /* lines; of them without NCCL's mark */
-  int64_t n_cut;              /* NCCL's that begin as known ones and don't end so */
+  int64_t n_cut;              /* lines of NCCL's that begin as known ones do and end otherwise */
   int64_t n_unowned;          /* of no communicator that the log names */
   struct copse_log_reader *reader;
 };

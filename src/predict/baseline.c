@@ -281,7 +281,7 @@ static copse_status copy_bound(struct copse_baseline_work *w, const struct copse
 /* Whether the other schedule's bound binds this one; sets no_forward where that is why. */
 static bool take_over(struct copse_baseline_work *w, const struct copse_schedule *like) {
   if (!like || like->collective != w->options->collective) return false;
-  if (like->bound.kind == COPSE_BOUND_FORESTS) return false; /* baselines may be none */
+  if (like->bound.kind == COPSE_BOUND_FORESTS) return false; /* baselines need be no forests */
   /* what no two phases one after the other can beat, two at the same time may */
   if (copse_q_cmp(w->schedule->time_per_GB, like->bound.time_per_GB) < 0) return false;
   if (like->no_forward && flows_forward(w)) return false;

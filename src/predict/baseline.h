@@ -93,7 +93,7 @@ struct copse_baseline_options {
   const struct copse_nccl_graphs *nccl; /* a graph dump for the topology's hosts, or n_nccl > 1, one
                                            for each kind of them; NULL: none */
   int n_nccl;
-  const char *nccl_label;               /* its file, in messages */
+  const char *nccl_label;               /* name of its file for messages */
   const struct copse_notes *notes;      /* what else is to be said of a baseline; may be NULL */
   bool pass_on;                         /* rings: GPUs between a GPU and its NIC pass on alone, as
                                            NCCL's do; no tree, so the schedule does not verify.

@@ -24,7 +24,7 @@ struct copse_predict_options {
   int fifo;                          /* >= 0: so many slots, whatever the plan says; -1: its own */
   const struct copse_nccl_graphs *nccl; /* NULL, or a dump whose rings are the baseline "nccl"; */
   int n_nccl;                           /* > 1: one for each kind of hosts (nccl/best.h) */
-  const char *nccl_label;               /* its file, in messages */
+  const char *nccl_label;               /* name of its file for messages */
   struct copse_baseline_shared *shared; /* NULL, or of the topology, for several collectives */
   bool links; /* no plan: the schedule's transfers over its own paths, in its own order */
 };
@@ -76,7 +76,7 @@ struct copse_prediction {
   int slots; /* > 0: of a baseline, which is timed in the number of chunks that is best for each
                 size, with so many slots; 0: cut as `sim` has it */
   char instead[160];    /* "": predicted as a plan; else why it isn't */
-  char note[160];       /* "", or what else is to be said of it */
+  char note[160];       /* a remark for reports, or "" */
   struct copse_err why; /* COPSE_OK: a prediction exists; else why there is none */
 };
 

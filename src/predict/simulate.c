@@ -41,7 +41,7 @@ struct flight {
   size_t first_link; /* into dag->ints */
   int n_links : 30;
   bool reduces : 1; /* as in the dag */
-  bool adds_up : 1; /* some of what it streams from reduces */
+  bool adds_up : 1; /* some transfer that it streams from reduces */
   int n_chunks;
   int issued, arrived; /* chunks that asked for their first link, that arrived */
   int waits; /* transfers in `after` that haven't arrived; of a frame of only streams, those

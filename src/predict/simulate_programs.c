@@ -20,7 +20,7 @@
 struct builder {
   const struct copse_topology *topology;
   const struct copse_routes *routes;
-  struct copse_routes own; /* where none are given */
+  struct copse_routes own; /* routes where the caller gives none */
   struct copse_sim_dag *dag;
   int64_t chunks;             /* of the message */
   int64_t *load;              /* [links] chunks */

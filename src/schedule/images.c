@@ -316,7 +316,7 @@ static copse_status expand_changes(struct copse_schedule *s, struct copse_err *e
   return COPSE_OK;
 }
 
-/* One rotation at a time: all that is listed so far, under each of its powers. */
+/* Expands one rotation at a time: lists what is listed so far under each of its powers. */
 struct expansion {
   struct copse_schedule *schedule; /* its arena owns what is made */
   int *power;                      /* [n_nodes] of the rotation at hand */

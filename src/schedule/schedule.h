@@ -79,7 +79,7 @@ struct copse_schedule_part {
   int n_nodes;
 };
 
-/* A relay's potential in that certificate, any sign; of all others it is 0. */
+/* A relay's potential in that certificate, of any sign. Relays that are not listed have 0. */
 struct copse_schedule_potential {
   int node; /* index into the schedule's nodes */
   struct copse_q value;
@@ -176,7 +176,7 @@ struct copse_bound_at {
   struct copse_schedule_times times;
   const struct copse_schedule_times *later; /* _VOLUME, _ROUNDS: of A(T - x), x rising */
   int n_later, part_ranks;
-  const struct copse_schedule_part *parts; /* _VOLUME, _ROUNDS; none: each rank is one */
+  const struct copse_schedule_part *parts; /* of _VOLUME and _ROUNDS; none: each rank is a part */
   int n_parts;
 };
 

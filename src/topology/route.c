@@ -367,8 +367,8 @@ copse_status copse_plan_routes_find(const struct copse_topology *topology,
 
 struct copse_way_finder {
   struct copse_hosts hosts;
-  struct search inside, outside; /* the source's host, everywhere */
-  int sources[2];                /* that they were made from, -1: none */
+  struct search inside, outside; /* within the source's host; everywhere */
+  int sources[2];                /* the sources that these searches are of; -1: none yet */
   const int64_t *lengths;        /* at hand */
   int64_t *length;               /* [n_nodes] of the shortest way there */
   int *nodes;                    /* [n_nodes] a way */

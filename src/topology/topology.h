@@ -40,7 +40,7 @@ struct copse_link {
   int src, dst;             /* node indices */
   struct copse_q bandwidth; /* GB/s = 10^9 bytes per second, > 0 */
   struct copse_q latency;   /* microseconds, >= 0; the largest of the parallel links */
-  enum copse_guess guess;   /* of parallel links that of any */
+  enum copse_guess guess;   /* of merged parallel links that of any of them */
 };
 
 /* What hardware takes from rank to rank where it is not what topology/route.h finds: as a file

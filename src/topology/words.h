@@ -22,8 +22,8 @@ struct copse_places {
   int n;                    /* 0: none to tell */
   const int *of;            /* [n_nodes] -1: of the fabric, or n is 0 */
   const char *const *names; /* [n] "h3"; "host 3" where ids have no such prefix */
-  const int *numbers; /* [n_nodes] of a rank: its number in its host, that of NVML where the file
-                         has it, else that of its id "gpu3", else in order of ranks; others: -1 */
+  const int *numbers; /* [n_nodes] number of a rank in its host: NVML's where the file has it, else
+                         that in its id "gpu3", else by order of ranks; -1: no rank */
 };
 
 /* Measures "NAME." at the start of an id, NAME a word; 0 if it has none. */

@@ -34,7 +34,7 @@ struct copse_arrangement_group {
 };
 
 struct copse_arrangement {
-  const struct copse_topology *topology; /* that it was made of; borrowed */
+  const struct copse_topology *topology; /* the topology that it shows; borrowed */
   double width, height;
   const struct copse_arrangement_box *nodes;    /* [n_nodes of the topology] */
   const char *const *labels;                    /* [n_nodes] what fits into the box: a short id */

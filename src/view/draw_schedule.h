@@ -14,7 +14,7 @@ static inline int copse_schedule_parts(const struct copse_schedule *s) {
 /* One hop from rank to rank of a part. */
 struct copse_schedule_hop {
   int src, dst; /* ranks */
-  int step;     /* from 1: one more than the hops that it waits for */
+  int step;     /* 1 + the step of the hops that it waits for; from 1 */
   const int *path;
   int n_path;
 };

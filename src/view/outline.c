@@ -304,7 +304,7 @@ static void end_rows(struct outline *o) {
 
 struct host {
   char *rows;
-  int first_rank, last_rank, like; /* the first that is like it */
+  int first_rank, last_rank, like; /* like: the first host that this one is like */
   bool in_a_row;
 };
 

@@ -254,7 +254,7 @@ struct copse_order {
   size_t n_words;
   struct signal *pool;
   size_t n_pool, pool_room;
-  uint32_t spare;  /* free ones in the pool, by next; NONE */
+  uint32_t spare;  /* first free signal of the pool, linked by next; or NONE */
   uint32_t *stack; /* [n_workers] of a search */
   uint32_t n_stack, search;
   struct copse_arena *arena;

@@ -181,7 +181,7 @@ struct proof {
   size_t n_memories;
   struct copse_memory *memory, *memories_end; /* the one at hand; none in some chunks */
   bool regular;                               /* see chunk_counts.h */
-  uint32_t chunks, chunk;       /* that all workers are at: none waits for a later one */
+  uint32_t chunks, chunk;                     /* chunk: the one that all workers are at */
   struct copse_cursor *cursors; /* [n_workers] */
   uint32_t *ready;              /* [n_workers] workers that may move, as a stack */
   uint32_t n_ready;

@@ -41,7 +41,7 @@ struct hop {
   int level;    /* 1 from the root, of a reduce tree all */
   int tree;     /* of all units' */
   int into, on; /* keys: (dst, unit, stage); (tree, source) */
-  int sender;   /* of the source's workers the one that puts */
+  int sender;   /* which of the source's workers puts */
   uint32_t data, ready, region;
   /* channels within the source, + 1, 0: none; of the first child of a way of another worker: that
    * what it puts is there (the input is), and was read */

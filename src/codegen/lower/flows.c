@@ -34,7 +34,7 @@ struct passage {
     int worker;          /* among the rank's */
     uint32_t region;     /* slots, or packets, where the piece arrives */
   } * stops;             /* [n_path] */
-  uint32_t data_channel; /* of its first hop; the others follow */
+  uint32_t data_channel; /* channel of its first hop; those of later hops follow */
   uint32_t back_channel; /* against the data: entered, and credits of slots */
 };
 
@@ -222,7 +222,7 @@ static void add_role(struct lowering *l, const struct copse_role *role) {
   uint32_t data = passage->data_channel + (uint32_t)hop;
   uint32_t back = passage->back_channel + (uint32_t)hop;
   bool last = hop == n - 1, next_is_slot = hop + 1 < n - 1;
-  if (hop > 0) /* at the end it is enough that all of it is there */
+  if (hop > 0) /* at the end of the path one wait for the last chunk is enough */
     copse_build_wait(l->b, last ? COPSE_WHEN_LAST : COPSE_WHEN_ALWAYS, data - 1);
   if (last && n > 1) return;
   if (n > 1) /* the next rank has entered; later: a slot is free again */

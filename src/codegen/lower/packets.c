@@ -50,7 +50,7 @@ struct link {
   uint32_t up_region;   /* at the parent, for what the rank sends up */
   uint32_t down_region; /* at the rank, for what comes down */
   int ways;   /* roles that the rank's puts to its children in the broadcast are dealt to */
-  int sender; /* of the parent's workers the one that puts to this rank */
+  int sender; /* which of the parent's workers puts to this rank */
 };
 
 struct lowering {

@@ -405,7 +405,7 @@ copse_status copse_units_ways(struct copse_arena *arena, const struct copse_sche
                               const struct copse_lower_options *options, int **out,
                               struct copse_err *err) {
   size_t n = (size_t)schedule->n_ranks;
-  int *n_roots, *n_puts, *ways; /* trees that begin at a rank, that it puts in */
+  int *n_roots, *n_puts, *ways; /* [n_ranks] trees of a root, trees in which a rank puts */
   COPSE_DO(COPSE_ARRAYS(arena, n, int, err, &n_roots, &n_puts));
   COPSE_DO(COPSE_ARRAY(arena, n * (size_t)units->n_units, ways, err));
   *out = ways;

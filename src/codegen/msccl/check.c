@@ -39,7 +39,7 @@ struct queue {
 /* One operation of a thread block. */
 struct progress {
   uint32_t started_at;             /* time before its first action */
-  struct copse_history *published; /* what its waiters learn, while any are left */
+  struct copse_history *published; /* what waiters take over, kept for those to come */
   int waiters;                     /* still to come */
 };
 

@@ -95,7 +95,7 @@ struct copse_mx_file {
   const char *missing;          /* a required attribute that only older MSCCL went without */
   struct copse_mx_gpu *gpus;    /* [n_ranks] by id */
   long line;
-  struct copse_mx_tb *tbs; /* [n_tbs] of all gpus; this and what follows by copse_mx_fold */
+  struct copse_mx_tb *tbs; /* [n_tbs] of all GPUs; set by copse_mx_fold, as are the members below */
   int n_tbs;
   struct copse_mx_connection *connections;
   int n_connections;

@@ -150,7 +150,7 @@ static int block_for(struct copse_msccl_program *p, int rank, int send, int recv
   if (peer < 0) return local_block(p, rank);
   int block = owner(p, rank, peer, channel, sends);
   if (block < 0 && p->sharing >= COPSE_MSCCL_SHARE_BLOCKS) {
-    block = owner(p, rank, -1, channel, sends); /* one that does the other alone so far */
+    block = owner(p, rank, -1, channel, sends); /* a block that so far only does the other */
     if (block >= 0) give_peer(p, block, peer, sends);
   }
   return block >= 0 ? block : add_block(p, rank, send, recv, channel);

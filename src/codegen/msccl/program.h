@@ -82,7 +82,7 @@ struct copse_msccl_misfit {
 
 struct copse_msccl_program {
   int n_ranks;
-  int first_channel, end_channel; /* those to choose from */
+  int first_channel, end_channel; /* the channels to choose from */
   enum copse_msccl_sharing sharing;
   int *shares[2]; /* [n_ranks * n_ranks] from, to: how many channels may be used by sums that go on
                      channels of their own, and by all else */

@@ -62,25 +62,25 @@ struct state {
   int round, rounds, loop;    /* within the pipeline op `loop`, -1: in none */
   struct copse_pj_ints op_of; /* the op of each action */
   struct histories learned;   /* by waits since the threads met last */
-  bool arrived;               /* at the barrier that it stands at */
+  bool arrived;               /* has come to its barrier */
 };
 
 struct end_state {
   struct histories in;        /* signals on their way to this end */
-  int waiter, signaller;      /* 1 + the one block that does, 0: none yet */
+  int waiter, signaller;      /* 1 + the only block that may; 0: none yet */
   struct copse_pj_ints op_of; /* block and op of each action of the port's proxy */
 };
 
 struct semaphore {
   int64_t value;
-  int acquirer, n_acquired; /* 1 + the one block that does, 0: none yet */
+  int acquirer, n_acquired; /* 1 + the only block that may; 0: none yet */
   struct histories released;
 };
 
 /* A chunk's slice in packet form. */
 struct packet {
   struct copse_value value;
-  struct copse_history *history; /* of the reads that it is made from; NULL: not there */
+  struct copse_history *history; /* of the reads that it is made from; NULL: it has not come */
 };
 
 /* The first defect is kept in `status`; after it functions do nothing of consequence. */
@@ -218,7 +218,7 @@ static struct copse_action act_through(struct launch *r, int block, int end) {
 
 /* ---- signals --------------------------------------------------------------------------- */
 
-/* Whether the block is the one that holds it; takes it if none does. */
+/* Whether the block holds it; takes it where nobody does. */
 static bool claim(int *holder, int block) {
   if (*holder == 0) *holder = block + 1;
   return *holder == block + 1;

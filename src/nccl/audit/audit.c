@@ -532,7 +532,8 @@ static copse_status find_limit(struct causes *c) {
   int link = c->verdict.link;
   bool ring = c->row->algorithm == COPSE_NCCL_RING;
   if (link < 0 || share_of(c, c->row->bound - c->links) < GAP_WORTH) return COPSE_OK;
-  if (c->row->measured > c->links * (1 + GAP_WORTH)) return COPSE_OK; /* it is no limit */
+  if (c->row->measured > c->links * (1 + GAP_WORTH))
+    return COPSE_OK; /* more was measured: the links are no limit */
   const char *where = link_text(c, link);
   if (!where) return copse_fail_nomem(c->err);
   COPSE_DO(find_reach(c, &r));

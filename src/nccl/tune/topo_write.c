@@ -37,7 +37,7 @@ struct part {
   int parent;         /* part above; -1: none */
   int number;         /* of its kind */
   struct copse_q up;  /* GB/s to the parent; 0: made up */
-  struct copse_q c2c; /* of a GPU to its CPU beside that; 0: none */
+  struct copse_q c2c; /* GB/s of a GPU's C2C link to its CPU; 0: none */
   char bus[24];
   int sm;
 };

@@ -355,7 +355,7 @@ void copse_gather_set_timeout(struct copse_gather *gather, double seconds) {
 /* Agreement of all processes of a communicator: an all-gather of status and checksums of plans,
  * from which every rank draws the same conclusion. */
 
-/* What a rank sends the others. All processes run on hosts of one kind. */
+/* A rank's vote, sent as it lies in memory: all processes run on hosts of one kind. */
 struct vote {
   uint32_t status; /* copse_status */
   uint32_t n_plans;
@@ -382,8 +382,7 @@ static bool differs(const void *context, uint32_t r) {
   return memcmp(&votes[r], &votes[0], sizeof *votes) != 0;
 }
 
-/* Of as many ranks as GPUs have, so that there no memory is needed: a rank that has none left must
- * still say so. */
+/* Up to so many ranks votes need no memory: a rank that has none left must still say so. */
 #define FEW_RANKS 128
 
 static copse_status judge(const struct vote *votes, uint32_t n_ranks, struct copse_err *err) {

@@ -369,7 +369,7 @@ static bool run_worker(struct copse_interpreter *exec, uint32_t w) {
     uint32_t channel;
     enum copse_exec_step step = copse_exec_advance(exec, w, &channel);
     if (step == COPSE_STEP_FINISHED) return true;
-    if (step == COPSE_STEP_LOOKS) { /* its channels said that they are there */
+    if (step == COPSE_STEP_LOOKS) { /* its channels said that the packets have come */
       cpu->missing = w;
       return false;
     }

@@ -8,5 +8,5 @@
 
 extern const struct copse_engine copse_threads_engine; /* a thread for each worker */
 
-/* What it prepares are interpreters. */
+/* CPUs as a backend; what it prepares for a plan is an interpreter. */
 extern const struct copse_backend_ops copse_cpu_backend;

@@ -49,7 +49,7 @@ struct copse_message {
 
 struct copse_rounds {
   uint32_t n_chunks, n_rounds;
-  uint32_t first_worker, n_workers; /* whose cursors there are */
+  uint32_t first_worker, n_workers; /* workers that have cursors here */
   struct copse_cursor *cursors;     /* [(n_rounds + 1) * n_workers] round r: row r to row r + 1 */
   size_t *first_message;            /* [n_rounds + 1] round r: [first[r], first[r + 1]) */
   struct copse_message *messages;   /* of a round, sorted by src, dst, operand, chunk */

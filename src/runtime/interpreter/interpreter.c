@@ -338,7 +338,7 @@ static copse_status prepare(struct copse_interpreter *exec, const struct copse_c
   view->packets_copy = exec->packets_capacity;
   for (uint32_t r = 0; r < view->n_ranks; r++) {
     if (!copse_exec_is_here(exec, r)) continue;
-    exec->memory[r].input = (unsigned char *)(uintptr_t)calls->send; /* plans don't write it */
+    exec->memory[r].input = (unsigned char *)(uintptr_t)calls->send; /* no plan writes inputs */
     exec->memory[r].output = calls++->recv;
   }
   /* Nothing is combined, hence nothing averaged either. */

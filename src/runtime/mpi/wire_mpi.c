@@ -219,7 +219,8 @@ static const copse_wire functions = {.send = send_message,
                                      .end = end_wire};
 
 copse_status copse_wire_new_mpi(MPI_Comm comm, double timeout_seconds, copse_wire *out) {
-  static struct wire failure; /* where there is none: only its text is ever used */
+  /* Stands for a wire that could not be made: only its text is used. */
+  static struct wire failure;
   int is_up = 0, is_down = 0;
   *out = functions;
   out->context = &failure;

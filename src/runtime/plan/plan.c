@@ -471,7 +471,7 @@ struct parts {
   const struct copse_plan *plan;
   struct copse_arena arena;
   uint32_t *ordinal;                     /* [n_channels] among those of the same two workers */
-  uint8_t (*places)[COPSE_SHA256_BYTES]; /* [n_regions] of its rank's regions up to it */
+  uint8_t (*places)[COPSE_SHA256_BYTES]; /* [n_regions] digest of its rank's regions up to it */
 };
 
 static void free_parts(struct parts *parts) { copse_arena_free(&parts->arena); }

@@ -68,10 +68,10 @@ enum copse_plan_op_kind { COPSE_OP_MOVE = 0, COPSE_OP_SIGNAL = 1, COPSE_OP_WAIT 
 /* For which chunks c of n an operation runs; f is the plan's fifo depth. */
 enum copse_plan_when {
   COPSE_WHEN_ALWAYS = 0,
-  COPSE_WHEN_FIRST = 1,      /* c == 0: the handshake */
-  COPSE_WHEN_AFTER_FIFO = 2, /* c >= f: a slot is used again */
+  COPSE_WHEN_FIRST = 1,       /* c == 0: the handshake */
+  COPSE_WHEN_AFTER_FIFO = 2,  /* c >= f: a slot is used again */
   COPSE_WHEN_BEFORE_FIFO = 3, /* c + f < n: the slot will be used again */
-  COPSE_WHEN_LAST = 4         /* c + 1 == n: all of it is there */
+  COPSE_WHEN_LAST = 4         /* c + 1 == n: the last chunk */
 };
 
 enum copse_plan_buffer {

@@ -69,7 +69,7 @@ COPSE_HD static inline uint64_t copse_block_offset(uint32_t block, uint64_t stri
 
 /* A region among those of its kind at its rank. Shares of a block in 1/2^32, rounded up. */
 struct copse_region_place {
-  uint64_t start;  /* of all regions before it, added up */
+  uint64_t start;  /* bytes of all regions before it */
   uint64_t weight; /* its own */
   uint32_t ordinal;
   uint32_t zero;

@@ -262,7 +262,7 @@ static void send_signal(struct copse_interpreter *exec, uint32_t c) {
 
 /* ---- running -------------------------------------------------------------------------- */
 
-/* Whether it has moved. */
+/* Runs a worker as far as it goes. Whether it has moved. */
 static bool run_worker(struct copse_interpreter *exec, uint32_t w, bool *finished) {
   struct copse_exec_worker before = exec->workers[w];
   enum copse_exec_step step = COPSE_STEP_SIGNALLED;

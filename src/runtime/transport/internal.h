@@ -10,7 +10,7 @@
 /* Tags below are the transport's own. */
 #define COPSE_TRANSPORT_FIRST_TAG 8u
 
-/* So much may be on its way before workers wait for it: enough for any pipeline. */
+/* Bytes that may be on their way before workers wait: enough for any pipeline. */
 #define MOST_OUTGOING_BYTES ((size_t)64 << 20)
 /* Messages of launches up to this are copied into batches: a message costs more than a copy, and
  * TCP's buffers count a short one as a page. */
@@ -18,7 +18,7 @@
 #define BATCH_BYTES ((size_t)32 << 10)
 /* Of a message of the transport's own; more is nothing that copse has sent. */
 #define MOST_OWN_BYTES ((size_t)1 << 24)
-/* Looked at in one step, so that others get their turn. */
+/* How many messages one step looks at, so that other work gets its turn. */
 #define MOST_AT_ONCE 64
 /* Parts of the time limit: when a rank that stands still begins to ask, and again after as long;
  * how long one that is asked must be silent to be at fault (on a shared core it takes a while);

@@ -451,7 +451,7 @@ static bool start(struct copse_transport *transport, uint32_t from, struct copse
   return false;
 }
 
-/* Whether it is there; only asked of the oldest of its queue. */
+/* Whether a message has come whole; asked only of the oldest of its queue. */
 static bool is_there(struct copse_transport *transport, uint32_t from, struct copse_incoming *it) {
   int done = 0;
   if (!it->started || transport->broken.status != COPSE_OK) return false;
@@ -516,7 +516,7 @@ static void take_reason(struct copse_transport *transport, uint32_t from,
   (void)keep_reason(transport, &why);
 }
 
-/* Whether it is progress. */
+/* Takes a message of the transport's own. Whether it counts as progress. */
 static bool take_own(struct copse_transport *transport, uint32_t from, struct copse_incoming *it) {
   struct copse_transport_pong pong;
   if (it->tag == COPSE_TRANSPORT_GATHER) {
@@ -599,7 +599,7 @@ static bool take_part_of_launch(struct copse_transport *transport, uint32_t from
   return true;
 }
 
-/* Whether all of it has been taken; else the rest waits for this rank's own launch. */
+/* Takes the messages of a batch. False: the rest waits for this rank's own launch. */
 static bool open_batch(struct copse_transport *transport, uint32_t from, struct copse_incoming *it,
                        bool *moved) {
   struct copse_transport_part part;

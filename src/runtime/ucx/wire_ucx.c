@@ -379,7 +379,7 @@ struct wire {
   bool busy;      /* it could not be armed, and has made no progress since */
   int tests;      /* since next_message made progress */
   void *flushing; /* the request of a flush, or NULL */
-  uint64_t n_sent, n_flushed; /* messages; those that the flush began after */
+  uint64_t n_sent, n_flushed; /* messages sent; how many when the flush began */
   char text[300];
 };
 
@@ -622,7 +622,8 @@ static copse_status connect_all(struct wire *wire, const copse_bootstrap *bootst
 
 copse_status copse_wire_new_ucx(int n_ranks, int rank, const copse_bootstrap *bootstrap,
                                 copse_wire *out) {
-  static _Thread_local struct wire failure; /* where there is none: only its text is ever used */
+  /* Stands for a wire that could not be made: only its text is used. */
+  static _Thread_local struct wire failure;
   *out = (copse_wire){.context = &failure,
                       .most_tag = UINT32_MAX,
                       .send = send_message,

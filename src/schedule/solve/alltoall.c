@@ -82,7 +82,7 @@ static copse_status add_path(struct build *b, int src, int dst, int64_t amount, 
 
 static copse_status set_flows(struct build *b) {
   const struct copse_concurrent *r = &b->result;
-  int64_t whole = b->m * r->whole; /* the solver has seen to it that this product fits */
+  int64_t whole = b->m * r->whole; /* fits 64 bits: the solver has checked it */
   struct copse_schedule_path *paths;
   COPSE_DO(COPSE_ARRAY(&b->schedule->arena, (size_t)r->n_paths, paths, b->err));
   COPSE_DO(COPSE_ARRAY(&b->schedule->arena, (size_t)r->n_paths, b->flows, b->err));

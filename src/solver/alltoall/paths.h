@@ -58,7 +58,7 @@ struct copse_balance {
   int64_t whole;
   struct copse_concurrent_path *paths; /* [n_paths] by source, then sink; none if 64 bits are few */
   size_t n_paths;
-  int64_t *load; /* [n_orbits] what the paths make of it */
+  int64_t *load; /* [n_orbits] load by the paths */
   double *price;
   double time, bound;
 };

@@ -12,10 +12,10 @@ struct copse_joint_phase {
   bool rest;      /* has what the phase before it, of the same columns, leaves of each link */
   int sink;       /* the member that all goes to; -1: to every terminal */
   bool *terminal; /* [n_nodes] */
-  int *column;    /* [n_links] of a_q[e] and all its images, -1: of no use to it */
+  int *column;    /* [n_links] column of a_q[e] and all its images; -1: the phase needs none */
   int *relay_row; /* [n_nodes] of the balance, with a sink of what a node adds; -1: none */
   int *anchor;    /* [n_nodes] the only node that a relay of no use hangs on, -1: of use */
-  int *leader;    /* [n_nodes] the first of its images in all phases; -1: not in this one */
+  int *leader;    /* [n_nodes] a node's first image over all phases; -1: not in this phase */
 };
 
 struct copse_joint_row {

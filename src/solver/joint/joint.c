@@ -632,7 +632,7 @@ static copse_status map_symmetries(struct small *m, const struct copse_joint_opt
   m->options.symmetries = to;
   for (int i = 0; i < from->n_symmetries && *fits; i++) {
     COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)m->contraction.network.n_nodes, nodes, m->err));
-    /* what is none in the whole network could be one in what is left */
+    /* a permutation may be a symmetry of the contracted network alone */
     COPSE_DO(copse_links_image(m->network, &from->symmetries[i], &m->arena, &image, m->err));
     *fits = copse_contraction_map(&m->contraction, from->symmetries[i].image, nodes,
                                   m->network->n_nodes);

@@ -78,8 +78,7 @@ struct copse_online_model {
   /* Latencies: of a hop from rank to rank, by software; of the links inside a host, between hosts.
    */
   int64_t hop_ns, hub_ns, fabric_ns;
-  int64_t
-      message_ns; /* what a message between hosts costs its sender, with all its workers at it */
+  int64_t message_ns; /* a message's cost for its sender with all workers at work */
   bool flat;      /* a NIC reaches those of any index, not only its own */
   bool separate;  /* nothing comes to a NIC from its host but by its rank: for the bound */
 };

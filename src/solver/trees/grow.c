@@ -56,7 +56,7 @@ struct grower {
   int *path; /* all edges' paths */
   size_t n_path, path_capacity;
   int *via;   /* [n_nodes] the link by which the search came to a relay */
-  int *stamp; /* [n_nodes] the search that saw it last */
+  int *stamp; /* [n_nodes] the last search that reached a node */
   int n_searches;
   int *queue;  /* [n_nodes] */
   int *chosen; /* [n_nodes] links of the path at hand, last first */

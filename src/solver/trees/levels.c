@@ -91,7 +91,7 @@ struct grower {
   struct copse_forest *forest;
   int n;                                    /* terminals */
   int *number;                              /* [n_nodes] of a terminal; -1: a relay */
-  struct copse_orbits orbits;               /* of links: what is left of them */
+  struct copse_orbits orbits;               /* what is left of each orbit of links */
   struct copse_adjacency leaving, entering; /* links by source, by destination */
   struct step *steps_of;                    /* [n_links] in the order of leaving.item */
   struct copse_cuts cuts;                   /* tight: every tree may enter them once */

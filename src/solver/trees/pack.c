@@ -478,7 +478,7 @@ static void measure_cuts(struct packer *p) {
 struct trust {
   int done;             /* roots that are packed for good */
   int batch;            /* roots to try at once */
-  int tries;            /* of this batch that taught new cuts */
+  int tries;            /* tries of this batch that found new cuts */
   int careful, penalty; /* roots to pack by flows before trusting again; grows with failures */
 };
 

@@ -249,7 +249,7 @@ static void add_arcs(struct copse_refinement *r, int *next) {
 static copse_status list_arcs(struct copse_refinement *r, struct copse_err *err) {
   COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)r->n + 2, r->first_arc, err));
   add_arcs(r, NULL);
-  int *next = r->first_arc + 1; /* first_arc itself, once all are there */
+  int *next = r->first_arc + 1; /* becomes first_arc once all arcs are added */
   for (int v = 0; v < r->n; v++) next[v + 1] += next[v];
   int n_arcs = next[r->n];
   COPSE_DO(COPSE_ARRAY(&r->arena, (size_t)n_arcs, r->arcs, err));

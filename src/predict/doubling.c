@@ -44,6 +44,7 @@ struct members {
   int *parent; /* [n_ranks] the next rank on the way to its gateway; -1: a gateway */
   int *level;  /* [n_ranks] hops from the gateway; -1: not reached yet */
   int highest; /* of those */
+  int64_t *load; /* [n_links] trees of all stages; NULL: each stage begins with none */
   struct copse_arena arena;
 };
 
@@ -288,8 +289,8 @@ static copse_status make_stage(const struct copse_topology *t, const struct cops
                                struct copse_arena *arena, struct copse_schedule_tree *trees,
                                double us[2], double *load, struct copse_err *err) {
   COPSE_AT_END(end_stage)
-  struct stage s = {t, routes, m, .stride = stride, .base = base, .err = err};
-  COPSE_DO(COPSE_ARRAY(&s.scratch, (size_t)t->n_links, s.load, err));
+  struct stage s = {t, routes, m, .stride = stride, .base = base, .load = m->load, .err = err};
+  if (!s.load) COPSE_DO(COPSE_ARRAY(&s.scratch, (size_t)t->n_links, s.load, err));
   COPSE_DO(COPSE_ARRAYS(&s.scratch, (size_t)t->n_ranks, int, err, &s.sends, &s.puts));
   for (int i = 0; i < m->n; i++) {
     trees[i] = (struct copse_schedule_tree){.root = m->rank[i], .phase = COPSE_PHASE_BROADCAST};
@@ -314,8 +315,8 @@ static copse_status turn_stage(const struct copse_topology *t, const struct cops
                                const struct members *m, struct copse_arena *arena,
                                struct copse_schedule_tree *trees, struct copse_err *err) {
   COPSE_AT_END(end_stage)
-  struct stage s = {t, routes, m, .err = err};
-  COPSE_DO(COPSE_ARRAY(&s.scratch, (size_t)t->n_links, s.load, err));
+  struct stage s = {t, routes, m, .load = m->load, .err = err};
+  if (!s.load) COPSE_DO(COPSE_ARRAY(&s.scratch, (size_t)t->n_links, s.load, err));
   COPSE_DO(COPSE_ARRAY(&s.scratch, (size_t)t->n_ranks, s.sends, err));
   for (int i = 0; i < m->n; i++) COPSE_DO(turn_around(&s, arena, &trees[i]));
   return COPSE_OK;
@@ -364,6 +365,8 @@ static int pieces_of_all(const struct copse_doubling *d) {
   for (int turn = 0; turn < (d->turned ? d->n_digits : 1); turn++) pieces += pieces_of(d, turn);
   return pieces;
 }
+
+static int copies_of(const struct copse_doubling *d) { return d->copies > 1 ? d->copies : 1; }
 
 /* Adds a label with a digit more, whose stage takes so much of all of M; with `scatters` there and
  * back. */
@@ -561,17 +564,21 @@ static copse_status add_pieces(struct doubling *m, const struct copse_topology *
                                const struct copse_routes *routes, struct copse_arena *arena,
                                struct copse_err *err) {
   const struct copse_doubling *d = m->d;
-  const struct members *all = &m->members;
-  int turns = d->turned ? d->n_digits : 1;
+  struct members *all = &m->members;
+  int turns = d->turned ? d->n_digits : 1, copies = copies_of(d);
   size_t stages = (size_t)(d->n_digits + 1) * (size_t)all->n;
-  COPSE_DO(COPSE_ARRAY(arena, 2 * stages * (size_t)pieces_of_all(d), m->trees, err)); /* at most */
+  size_t pieces = (size_t)(pieces_of_all(d) * copies);
+  COPSE_DO(COPSE_ARRAY(arena, 2 * stages * pieces, m->trees, err)); /* at most */
   COPSE_DO(COPSE_ARRAYS(&m->scratch, stages, struct copse_schedule_tree, err, &m->there, &m->back));
-  COPSE_DO(make_trees(t, routes, all, d, COPSE_PHASE_BROADCAST, arena, m->there, err));
-  if (d->n_scattered > 0 || d->gateways)
-    COPSE_DO(make_trees(t, routes, all, d, COPSE_PHASE_REDUCE, arena, m->back, err));
-  for (int turn = 0; turn < turns; turn++)
-    for (int i = 0, n = pieces_of(d, turn); i < n; i++)
-      add_piece(m, turn, i, (struct copse_q){1, turns * n});
+  if (copies > 1) COPSE_DO(COPSE_ARRAY(&m->scratch, (size_t)t->n_links, all->load, err));
+  for (int copy = 0; copy < copies; copy++) {
+    COPSE_DO(make_trees(t, routes, all, d, COPSE_PHASE_BROADCAST, arena, m->there, err));
+    if (d->n_scattered > 0 || d->gateways)
+      COPSE_DO(make_trees(t, routes, all, d, COPSE_PHASE_REDUCE, arena, m->back, err));
+    for (int turn = 0; turn < turns; turn++)
+      for (int i = 0, n = pieces_of(d, turn); i < n; i++)
+        add_piece(m, turn, i, (struct copse_q){1, turns * n * copies});
+  }
   return COPSE_OK;
 }
 
@@ -583,6 +590,8 @@ copse_status copse_doubling_make(const struct copse_topology *t, const struct co
   COPSE_AT_END(end_doubling)
   struct doubling m = {.d = d, .n_ranks = t->n_ranks, .strides = {1}};
   for (int i = 1; i < d->n_digits; i++) m.strides[i] = m.strides[i - 1] * d->bases[i - 1];
+  if (copies_of(d) > 1 && pieces_of_all(d) * copies_of(d) > MOST_SCATTERED)
+    return copse_fail(err, COPSE_UNSUPPORTED, "too many pieces");
   COPSE_DO(find_members(t, routes, d->gateways, &m.members, err));
   COPSE_DO(copse_baseline_make(t, COPSE_BASELINE_DIRECT, &like, &s, NULL, err));
   COPSE_DO(add_pieces(&m, t, routes, &s->arena, err));

@@ -22,6 +22,7 @@ struct copse_doubling {
   bool turned;     /* M in as many pieces as digits, each beginning with another */
   bool gateways;   /* the numbers are those of the ranks that reach other hosts in one hop, alike
                       many of each host; the others of the host hang below them */
+  int copies;      /* above 1: each piece in so many, which take other ways where there are */
 };
 
 /*
@@ -35,11 +36,12 @@ copse_status copse_doublings_find(const struct copse_topology *topology,
                                   int *n, struct copse_err *err) COPSE_CHECKED;
 
 /* Makes the schedule, whose bound is a cut. The caller releases *out. Errors as of
- * copse_baseline_make. */
+ * copse_baseline_make; COPSE_UNSUPPORTED where copies make too many pieces. */
 copse_status copse_doubling_make(const struct copse_topology *topology,
                                  const struct copse_routes *routes,
                                  const struct copse_doubling *doubling, struct copse_schedule **out,
                                  struct copse_err *err) COPSE_CHECKED;
 
-/* Writes "stages 4x4", "stages 4x4 turned", "stages 8x2, 1 scattered", "stages 4x8 of gateways". */
+/* Writes "stages 4x4", "stages 4x4 turned", "stages 8x2, 1 scattered x4", "stages 4x8 of gateways".
+ */
 #define COPSE_DOUBLING_NAME 64

@@ -89,8 +89,8 @@
  * (COPSE_MOVE_MAX_OPERANDS). */
 #define MOST_DOUBLED 512
 #define MOST_GROUP 255
-/* Pieces of one whose first digits are scattered: a plan's workers, by default, of which each does
- * one after the other. */
+/* Pieces of one whose first digits are scattered, or that are copied: a plan's workers, by default,
+ * of which each does one after the other. */
 #define MOST_SCATTERED 32
 
 /* Sizes that `copse plans` searches for, and the work for each, by ranks: 60 s in all for three

@@ -380,23 +380,41 @@ static const char *stages_name(const struct copse_doubling *d, char name[COPSE_D
   if (d->gateways) n += (size_t)snprintf(name + n, COPSE_DOUBLING_NAME - n, " of gateways");
   if (d->turned) n += (size_t)snprintf(name + n, COPSE_DOUBLING_NAME - n, " turned");
   if (d->n_scattered > 0)
-    snprintf(name + n, COPSE_DOUBLING_NAME - n, ", %d scattered", d->n_scattered);
+    n += (size_t)snprintf(name + n, COPSE_DOUBLING_NAME - n, ", %d scattered", d->n_scattered);
+  if (d->copies > 1) snprintf(name + n, COPSE_DOUBLING_NAME - n, " x%d", d->copies);
   return name;
+}
+
+/* Offers stages with pieces in 2 and 4 copies too, as long as the busiest link takes less: a rank
+ * may have several NICs, of which one piece takes one. */
+static copse_status offer_copies(struct proposing *g, struct copse_doubling *d) {
+  const struct copse_proposer *p = g->p;
+  char name[COPSE_DOUBLING_NAME];
+  double time = INFINITY;
+  for (d->copies = 1; d->copies <= ROUTED_COPIES; d->copies *= 2) {
+    struct copse_schedule *schedule;
+    struct copse_err why = COPSE_ERR_INIT;
+    if (!wants(p, stages_name(d, name))) continue;
+    copse_status status = copse_doubling_make(p->topology, p->routes, d, &schedule, &why);
+    if (status == COPSE_UNSUPPORTED && d->copies > 1) break;
+    if (status != COPSE_OK) return copse_fail(g->err, status, "%s", why.text);
+    if (copse_q_to_double(schedule->time_per_GB) * (1 + CLOSE_TIME) > time) {
+      copse_schedule_free(schedule);
+      break;
+    }
+    time = copse_q_to_double(schedule->time_per_GB);
+    COPSE_DO(offer(g, schedule, name));
+  }
+  return COPSE_OK;
 }
 
 static copse_status offer_stages(struct proposing *g) {
   const struct copse_proposer *p = g->p;
   struct copse_doubling list[COPSE_MOST_DOUBLINGS];
-  char name[COPSE_DOUBLING_NAME];
   int n;
   if (p->solve->collective != COPSE_ALLREDUCE || !p->routes) return COPSE_OK;
   COPSE_DO(copse_doublings_find(p->topology, p->routes, list, &n, g->err));
-  for (int i = 0; i < n; i++) {
-    struct copse_schedule *schedule;
-    if (!wants(p, stages_name(&list[i], name))) continue;
-    COPSE_DO(copse_doubling_make(p->topology, p->routes, &list[i], &schedule, g->err));
-    COPSE_DO(offer(g, schedule, name));
-  }
+  for (int i = 0; i < n; i++) COPSE_DO(offer_copies(g, &list[i]));
   return COPSE_OK;
 }
 

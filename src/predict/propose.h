@@ -42,7 +42,8 @@ struct copse_proposer {
  * trees of 1 per root, "k=1"; the baselines' trees, copse_proposal_name; the best of 2, 3, 4, 6,
  * 8, 12 and 16 trees where those are fewer; of a broadcast or reduction the scattered trees,
  * "scatter, balanced", hung on those routes so that the busiest link has less to carry, and where
- * that helps "scatter, balanced, 1 higher"; allreduces in stages (doubling.h). An alltoall has the
+ * that helps "scatter, balanced, 1 higher"; allreduces in stages (doubling.h), and in 2 and 4
+ * copies of each piece where links then carry less. An alltoall has the
  * first and the baselines. Where relays let out less than they take in, links are narrowed to
  * solve. A kind that doesn't apply to the topology, or isn't exact in 64 bits, is left out.
  * `seconds` are the first one's. Errors as of copse_solve_schedule, and COPSE_INTERNAL for a

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "codegen/check/proof.h"
 #include "codegen/lower/lower.h"
 #include "codegen/msccl/check.h"
@@ -372,11 +373,12 @@ START_TEST(workers_share_what_a_rank_sends) {
   static const struct {
     struct copse_doubling stages;
     int ranks, workers, waits; /* messages that the last ones of all stages wait for */
-  } cases[] = {{{1, {8}, 0, false, false}, 8, 1, 6},      {{1, {8}, 0, false, false}, 8, 2, 3},
-               {{1, {8}, 0, false, false}, 8, 3, 2},      {{1, {8}, 0, false, false}, 8, 7, 0},
-               {{1, {8}, 0, false, false}, 8, 0, 0},      {{2, {4, 4}, 0, false, false}, 16, 1, 4},
-               {{2, {4, 4}, 0, false, false}, 16, 2, 2},  {{2, {4, 4}, 0, false, false}, 16, 0, 0},
-               {{2, {4, 4}, 1, false, false}, 16, 32, 0}, {{2, {4, 4}, 0, true, false}, 16, 4, 2}};
+  } cases[] = {
+      {{1, {8}, 0, false, false, 1}, 8, 1, 6},      {{1, {8}, 0, false, false, 1}, 8, 2, 3},
+      {{1, {8}, 0, false, false, 1}, 8, 3, 2},      {{1, {8}, 0, false, false, 1}, 8, 7, 0},
+      {{1, {8}, 0, false, false, 1}, 8, 0, 0},      {{2, {4, 4}, 0, false, false, 1}, 16, 1, 4},
+      {{2, {4, 4}, 0, false, false, 1}, 16, 2, 2},  {{2, {4, 4}, 0, false, false, 1}, 16, 0, 0},
+      {{2, {4, 4}, 1, false, false, 1}, 16, 32, 0}, {{2, {4, 4}, 0, true, false, 1}, 16, 4, 2}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     struct copse_err err = COPSE_ERR_INIT;
     struct copse_predict_options options = copse_predict_defaults;
@@ -575,6 +577,64 @@ START_TEST(msccl_programs_are_proved_and_run_right) {
 }
 END_TEST
 
+/* Makes two hosts of four GPUs with two NICs each, over a relay. */
+static struct copse_topology *two_nics_each(void) {
+  struct copse_text text = {0};
+  copse_text_add(&text, "{\"format\":\"copse-topology/1\",\"name\":\"t\",\"nodes\":[");
+  for (int i = 0; i < 8; i++)
+    copse_text_add(&text, "{\"id\":\"g%d\",\"type\":\"gpu\"},{\"id\":\"p%d\",\"type\":\"pcie\"},",
+                   i, i);
+  for (int i = 0; i < 16; i++) copse_text_add(&text, "{\"id\":\"n%d\",\"type\":\"nic\"},", i);
+  copse_text_add(&text,
+                 "{\"id\":\"h0\",\"type\":\"nvswitch\"},{\"id\":\"h1\",\"type\":\"nvswitch\"},"
+                 "{\"id\":\"s\",\"type\":\"switch\"}],\"links\":[");
+  for (int i = 0; i < 8; i++)
+    copse_text_add(&text,
+                   "{\"src\":\"g%d\",\"dst\":\"h%d\",\"bandwidth\":600},"
+                   "{\"src\":\"g%d\",\"dst\":\"p%d\",\"bandwidth\":100},",
+                   i, i / 4, i, i);
+  for (int i = 0; i < 16; i++)
+    copse_text_add(&text,
+                   "%s{\"src\":\"p%d\",\"dst\":\"n%d\",\"bandwidth\":25},"
+                   "{\"src\":\"n%d\",\"dst\":\"s\",\"bandwidth\":25}",
+                   i ? "," : "", i / 2, i, i);
+  copse_text_add(&text, "]}");
+  struct copse_topology *t = copse_test_topology(text.data);
+  copse_text_free(&text);
+  return t;
+}
+
+/* A piece takes one of a GPU's two NICs, two copies both, four no more. */
+START_TEST(copies_of_pieces_take_other_ways) {
+  static const struct copse_q times[] = {{1, 100}, {1, 200}, {1, 200}};
+  struct copse_topology *t = two_nics_each();
+  struct copse_err err = COPSE_ERR_INIT;
+  struct found f;
+  int at = 0;
+  find(t, &f);
+  while (at < f.n && (f.list[at].bases[0] != 4 || f.list[at].n_scattered != 1 || f.list[at].turned))
+    at++;
+  ck_assert_int_lt(at, f.n);
+  for (int i = 0; i < 3; i++) {
+    f.list[at].copies = 1 << i;
+    struct copse_schedule *s = make(t, &f, at);
+    const char *defect = copse_test_schedule_defect(s, t);
+    ck_assert_msg(defect == NULL, "%s", defect);
+    ck_assert_int_eq(verdict(s, t), COPSE_OK);
+    ck_assert(copse_q_eq(s->time_per_GB, times[i]));
+    struct copse_plan *plan = lower(s, (struct copse_lower_options){.low_latency = false});
+    check_same_bits(plan);
+    copse_plan_free(plan);
+    copse_schedule_free(s);
+  }
+  f.list[at].copies = 16;
+  struct copse_schedule *none;
+  ck_assert_int_eq(copse_doubling_make(t, &f.routes, &f.list[at], &none, &err), COPSE_UNSUPPORTED);
+  copse_routes_free(&f.routes);
+  copse_topology_free(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("schedule/doubling");
   TCase *tests = tcase_create("doubling");
@@ -592,6 +652,7 @@ int main(void) {
   tcase_add_test(tests, what_stages_are_not_for_is_refused);
   tcase_add_test(tests, large_groups_and_small_ones_are_found);
   tcase_add_test(tests, scattered_digits_cross_the_fabric_once);
+  tcase_add_test(tests, copies_of_pieces_take_other_ways);
   suite_add_tcase(suite, tests);
   TCase *plain = copse_test_plain(suite, 120);
   tcase_add_loop_test(plain, plans_are_proved_and_right, 0, 16);

@@ -10,6 +10,7 @@
 #include "base/types.h"
 #include "base/err.h"
 #include "base/text.h"
+#include "copse/wire.h"
 #include "predict/predict.h"
 #include "solver/network/network.h"
 #include "topology/topology.h"
@@ -187,6 +188,17 @@ void copse_cli_set_end(struct copse_cli_set *set);
 /* Writes a file of a folder whole or not at all, as copse_file_write. */
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,
                                 struct copse_err *err) COPSE_CHECKED;
+
+/* ---- processes that meet ---- */
+
+struct copse_meeting;
+
+/* Loads copse's library over MPI or, with a meeting (runtime/ucx/rendezvous.h), over UCX, and joins
+ * the other processes. Where that fails text [size] has the library's reason, or "" where it is not
+ * there: COPSE_UNSUPPORTED. */
+copse_status copse_cli_start_wire(double timeout_seconds, const struct copse_meeting *meeting,
+                                  copse_wire *wire, char *text, size_t size,
+                                  struct copse_err *err) COPSE_CHECKED;
 
 /* ---- simulate --overlap ---- */
 

@@ -1,9 +1,8 @@
 /* copse run PLAN: executes a plan and compares every element with an independent reference, row by
- * row as nccl-tests does: warm up, time, then check on fresh data. */
-#include <dlfcn.h>
+ * row as nccl-tests does: warm up, time, then check on fresh data. --write-profile: fits the costs
+ * of predictions to the times. */
 #include <inttypes.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/topology_args.h"
 #include "runtime/comm/gather.h"
 #include "runtime/comm/executor.h"
 #include "runtime/interpreter/expected.h"
@@ -47,6 +47,7 @@ struct options {
   bool json, trace;
   double timeout;      /* seconds without progress; 0: the backend's own */
   uint64_t max_memory; /* bytes; 0: what the machine has available */
+  struct copse_cli_profile profile;
 };
 
 /* One half of a row. */
@@ -134,79 +135,28 @@ struct job {
   uint32_t rank;
 };
 
-/* A library of copse's own, beside the program or where the system looks, and what is missing
- * without it. */
-struct wire_library {
-  const char *file, *system_file, *entry, *missing;
-};
-static const struct wire_library over_mpi = {"libcopse-mpi.so", "libcopse-mpi.so.0",
-                                             "copse_mpi_start",
-                                             "backend mpi: no MPI here, or copse was built without "
-                                             "it (scripts/bootstrap installs Open MPI)"};
-static const struct wire_library over_ucx = {
-    "libcopse-ucx.so", "libcopse-ucx.so.0", "copse_ucx_start",
-    "backend ucx: no UCX here, or copse was built without it (scripts/bootstrap installs UCX)"};
-
-typedef copse_status mpi_start(const char *version, double timeout_seconds, copse_wire *wire,
-                               char *text, size_t size);
-typedef copse_status ucx_start(const char *version, const struct copse_meeting *meeting,
-                               copse_wire *wire, char *text, size_t size);
-
-/* Finds the library's entry and stores it at *start, a pointer to a function. The library is never
- * closed: MPI doesn't come twice into a process. */
-static copse_status find_start(const struct wire_library *of, void *start, struct copse_err *err) {
-  char path[PATH_MAX + 64];
-  bool beside = copse_cli_library(of->file, path, sizeof path) ||
-                copse_cli_library(of->system_file, path, sizeof path); /* as a wheel has it */
-  void *library = dlopen(beside ? path : of->system_file, RTLD_NOW | RTLD_GLOBAL);
-  void *found = library ? dlsym(library, of->entry) : NULL;
-  const char *why = found ? "" : dlerror();
-  memcpy(start, &found, sizeof found); /* ISO C has no such cast */
-  if (found) return COPSE_OK;
-  return copse_fail(err, COPSE_UNSUPPORTED, "%s: %s", of->missing, why ? why : of->file);
-}
-
 static void add_rank(const struct job *job, struct copse_err *err) {
   struct copse_err text = COPSE_ERR_INIT;
   (void)copse_fail(&text, err->status, "rank %u: %s", job->rank, err->text);
   *err = text;
 }
 
-/* Starts UCX without its own messages: it prints what its threads and handlers meet, a dead peer
- * among it, and that is copse's to say. */
-static copse_status start_ucx(const struct options *options, const struct copse_plan *plan,
-                              copse_wire *wire, char *text, size_t size, struct copse_err *err) {
-  const struct copse_meeting meeting = {.where = options->rendezvous,
-                                        .n_ranks = (int)plan->header.n_ranks,
-                                        .rank = (int)options->rank,
-                                        .timeout_seconds = timeout_of(options)};
-  ucx_start *start;
-  if (options->rank >= (int64_t)plan->header.n_ranks)
-    return copse_fail(err, COPSE_INVALID, "the plan is for %u ranks: --rank is 0 to %u",
-                      plan->header.n_ranks, plan->header.n_ranks - 1);
-  (void)setenv("UCX_LOG_LEVEL", "fatal", 0);
-  (void)setenv("UCX_HANDLE_ERRORS", "none", 0);
-  (void)signal(SIGPIPE, SIG_IGN);
-  COPSE_DO(find_start(&over_ucx, &start, err));
-  return start(COPSE_VERSION_STRING, &meeting, wire, text, size);
-}
-
-static copse_status start_mpi(double timeout_seconds, copse_wire *wire, char *text, size_t size,
-                              struct copse_err *err) {
-  mpi_start *start;
-  COPSE_DO(find_start(&over_mpi, &start, err));
-  return start(COPSE_VERSION_STRING, timeout_seconds, wire, text, size);
-}
-
 /* Finds the library (beside the program) and the other processes. COPSE_UNSUPPORTED where there is
  * none. */
 static copse_status join_job(struct job *job, const struct options *options,
                              const struct copse_plan *plan, struct copse_err *err) {
+  const struct copse_meeting meeting = {.where = options->rendezvous,
+                                        .n_ranks = plan ? (int)plan->header.n_ranks : 0,
+                                        .rank = (int)options->rank,
+                                        .timeout_seconds = timeout_of(options)};
   copse_wire wire;
   char text[300] = "";
-  copse_status status = options->backend == COPSE_BACKEND_MPI
-                            ? start_mpi(timeout_of(options), &wire, text, sizeof text, err)
-                            : start_ucx(options, plan, &wire, text, sizeof text, err);
+  bool ucx = options->backend == COPSE_BACKEND_UCX;
+  if (ucx && options->rank >= meeting.n_ranks)
+    return copse_fail(err, COPSE_INVALID, "the plan is for %d ranks: --rank is 0 to %d",
+                      meeting.n_ranks, meeting.n_ranks - 1);
+  copse_status status = copse_cli_start_wire(timeout_of(options), ucx ? &meeting : NULL, &wire,
+                                             text, sizeof text, err);
   if (status != COPSE_OK && text[0])
     return copse_fail(err, status, "backend %s: %s", backend_names[options->backend], text);
   if (status != COPSE_OK) return status;
@@ -275,7 +225,7 @@ static uint32_t ranks_here(const struct job *job, uint32_t n_ranks) {
 
 /* All that a row needs. */
 struct bench {
-  const struct options *options;
+  struct options *options;
   const struct copse_plan *plan;
   struct copse_exec *exec;
   struct copse_buffers buffers;
@@ -406,23 +356,42 @@ static void add_row(struct bench *bench, const struct row *row) {
     bench->n_busbw++;
   }
   if (!bench->prints) return;
+  if (bench->options->profile.write)
+    copse_cli_profile_add(&bench->options->profile, row->size,
+                          (row->out_of_place.was_run ? row->out_of_place : row->in_place).us);
   if (bench->options->json)
     add_json_row(bench, row);
   else
     print_row(bench, row);
 }
 
+/* Writes the profile that the times make. */
+static copse_status make_profile(struct bench *bench, struct copse_err *err) {
+  const struct options *o = bench->options;
+  char device[COPSE_EXEC_DEVICE_TEXT], by[COPSE_EXEC_DEVICE_TEXT + 32];
+  if (!o->profile.write) return COPSE_OK;
+  if (bench->wrong > 0)
+    return copse_fail(err, COPSE_REFUTED, "elements were wrong: their times make no profile");
+  copse_exec_device(o->backend, device);
+  snprintf(by, sizeof by, "backend %s%s%s", backend_names[o->backend], device[0] ? ", " : "",
+           device);
+  return copse_cli_profile_write(&o->profile, o->plan, bench->plan, by,
+                                 o->json ? &bench->json : NULL, err);
+}
+
 static copse_status end_report(struct bench *bench, struct copse_err *err) {
+  bool json = bench->options->json;
   double busbw = bench->n_busbw ? bench->busbw_sum / (double)bench->n_busbw : 0;
-  if (bench->options->json) {
-    copse_text_add(&bench->json, "],\n \"out_of_bounds\": %" PRIu64 ", \"avg_busbw_GBps\": %s}\n",
+  if (json)
+    copse_text_add(&bench->json, "],\n \"out_of_bounds\": %" PRIu64 ", \"avg_busbw_GBps\": %s",
                    bench->wrong, COPSE_CLI_NUMBER(busbw));
-    COPSE_DO(copse_text_status(&bench->json, err));
-    fputs(bench->json.data, stdout);
-  } else {
+  else
     printf("# Out of bounds values : %" PRIu64 " %s\n# Avg bus bandwidth    : %g\n#\n",
            bench->wrong, bench->wrong ? "FAILED" : "OK", busbw);
-  }
+  COPSE_DO(make_profile(bench, err));
+  copse_text_add(&bench->json, "}\n");
+  COPSE_DO(copse_text_status(&bench->json, err));
+  if (json) fputs(bench->json.data, stdout);
   if (fflush(stdout) != 0 || ferror(stdout))
     return copse_fail(err, COPSE_IO, "cannot write to standard output");
   return COPSE_OK;
@@ -582,7 +551,10 @@ static copse_status prepare(struct bench *bench, struct options *options, struct
                       "mpirun -n %u",
                       n, copse_transport_size(job->transport), n);
   fit_range(options, plan);
-  COPSE_DO(agree(job, check_memory(options, plan, ranks_here(job, n), err), plan, err));
+  copse_status mine = check_memory(options, plan, ranks_here(job, n), err);
+  if (mine == COPSE_OK && options->profile.write && first == 0)
+    mine = copse_cli_profile_begin(&options->profile, plan, err);
+  COPSE_DO(agree(job, mine, plan, err));
   COPSE_DO(new_exec(bench, err));
   uint64_t block = copse_plan_block_bytes(plan, options->max_bytes);
   COPSE_DO(copse_buffers_new_some(n, first, job->transport ? 1 : n,
@@ -604,22 +576,44 @@ static copse_status run_bench(struct options *options, uint64_t *wrong, struct c
   COPSE_TRY(agree(&bench.job, prepare(&bench, options, err), plan, err));
   COPSE_TRY(run_all(&bench, err));
   *wrong = bench.wrong;
-  if (bench.prints) COPSE_TRY(end_report(&bench, err));
 out:
   copse_cli_progress_end();
   copse_cli_asked.refuted = "finished";
   if (bench.job.transport && bench.job.rank != 0) copse_cli_asked.json = false; /* rank 0 says it */
   if (status != COPSE_OK) fail_job(&bench.job, err);
   copse_exec_free(bench.exec);
-  /* before the rest: messages may still be on their way to it */
+  /* before the rest: messages may still be on their way to it, and a fit takes long */
   copse_transport_free(bench.job.transport);
+  if (status == COPSE_OK && bench.prints) status = end_report(&bench, err);
   copse_text_free(&bench.json);
   copse_buffers_free(&bench.buffers);
+  copse_cli_profile_end(&options->profile);
   copse_plan_free(plan);
   return status;
 }
 
 /* ---- options --------------------------------------------------------------------------------- */
+
+static int count(const bool *set, int n) { return n == 0 ? 0 : set[n - 1] + count(set, n - 1); }
+
+/* Checks what a profile is measured with. */
+static int settle_profile(const struct options *o) {
+  int n = 0;
+  bool writes = o->profile.write != NULL, named = copse_cli_has_topology(&o->profile.topology);
+  for (uint64_t size = o->min_bytes; size <= o->max_bytes && n <= COPSE_CALIBRATED_SIZES; n++)
+    size = next_size(o, size);
+  const struct copse_cli_rule rules[] = {
+      {writes != named, "--write-profile and the plan's --topology go together"},
+      {o->profile.topology.profile, "--write-profile measures what --profile says: give one"},
+      {writes && o->backend == COPSE_BACKEND_CPU,
+       "--write-profile is not of backend cpu, which "
+       "has one thread for all ranks"},
+      {writes && count(o->types, COPSE_N_TYPES) * count(o->redops, COPSE_N_REDOPS) != 1,
+       "--write-profile is of one -d and one -o"},
+      {writes && n > COPSE_CALIBRATED_SIZES, "--write-profile is of 2 to 64 sizes: a larger -f"},
+      {copse_cli_is_stdout(o->profile.write), "--write-profile takes a file"}};
+  return COPSE_CLI_CHECK("run", rules);
+}
 
 /* Settles options that exclude each other, and defaults that depend on others. */
 static int settle(struct options *o) {
@@ -635,7 +629,7 @@ static int settle(struct options *o) {
                            "--backend ucx needs --rendezvous and --rank, others take neither");
   if (o->trace && (o->json || o->backend != COPSE_BACKEND_CPU))
     return copse_cli_usage("run", "--trace is for backend cpu, without --json");
-  return COPSE_EXIT_DONE;
+  return settle_profile(o);
 }
 
 static int run(void *arguments, int n_left, char **left) {
@@ -788,11 +782,15 @@ const struct copse_command copse_cmd_run = {
         "usage: copse run [options] PLAN\n\n"
         "Executes a plan on test data, checks every element of the result bit for bit, and\n"
         "prints the table of nccl-tests. PLAN is a file that 'copse lower' wrote, or -.\n\n",
-    .example = "example: copse run -b 1K -e 16M -f 4 -d half -o avg allreduce.plan\n",
+    .example =
+        "example: copse run -b 1K -e 16M -f 4 -d half -o avg allreduce.plan\n"
+        "         copse run -b 1K -e 1G -f 8 --backend cuda allreduce.plan \\\n"
+        "           --topology dgx-h100 --write-profile node7.json\n",
     .quotes_values = true,
     .sections = {{.title = "As nccl-tests (letters mean here what they mean there)",
                   .options = own,
-                  .after = sizes}},
+                  .after = sizes},
+                 COPSE_CLI_PROFILE_SECTIONS(struct options, profile)},
     .takes = COPSE_KIND_PLAN,
     .size = sizeof(struct options),
     .begin = begin,

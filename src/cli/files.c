@@ -3,9 +3,11 @@
  * overwritten; folders of plans, and sets of files that are made as a whole. A set is
  * written into a folder beside the one that is asked for, or inside it where that is there already,
  * and put in place by renaming at the end. What is unfinished is removed, also by a signal that
- * ends the program, so that no job loads half a set.
+ * ends the program, so that no job loads half a set. And copse's own libraries over MPI and UCX,
+ * which are loaded where a command needs them.
  */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -22,6 +24,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "nccl/reports.h"
+#include "runtime/ucx/rendezvous.h"
 
 /* ==== kinds of files ====================================================================== */
 
@@ -439,4 +442,56 @@ void copse_cli_set_end(struct copse_cli_set *set) {
   copse_text_free(&set->written);
   copse_arena_free(&set->arena);
   copse_file_release_endings(&before);
+}
+
+/* ---- libraries over MPI and UCX ------------------------------------------------------------ */
+
+/* A library of copse's own, beside the program or where the system looks, and what is missing
+ * without it. */
+struct wire_library {
+  const char *file, *system_file, *entry, *missing;
+};
+static const struct wire_library over_mpi = {"libcopse-mpi.so", "libcopse-mpi.so.0",
+                                             "copse_mpi_start",
+                                             "backend mpi: no MPI here, or copse was built without "
+                                             "it (scripts/bootstrap installs Open MPI)"};
+static const struct wire_library over_ucx = {
+    "libcopse-ucx.so", "libcopse-ucx.so.0", "copse_ucx_start",
+    "backend ucx: no UCX here, or copse was built without it (scripts/bootstrap installs UCX)"};
+
+typedef copse_status mpi_start(const char *version, double timeout_seconds, copse_wire *wire,
+                               char *text, size_t size);
+typedef copse_status ucx_start(const char *version, const struct copse_meeting *meeting,
+                               copse_wire *wire, char *text, size_t size);
+
+/* Finds the library's entry and stores it at *start, a pointer to a function. The library is never
+ * closed: MPI doesn't come twice into a process. */
+static copse_status find_start(const struct wire_library *of, void *start, struct copse_err *err) {
+  char path[PATH_MAX + 64];
+  bool beside = copse_cli_library(of->file, path, sizeof path) ||
+                copse_cli_library(of->system_file, path, sizeof path); /* as a wheel has it */
+  void *library = dlopen(beside ? path : of->system_file, RTLD_NOW | RTLD_GLOBAL);
+  void *found = library ? dlsym(library, of->entry) : NULL;
+  const char *why = found ? "" : dlerror();
+  memcpy(start, &found, sizeof found); /* ISO C has no such cast */
+  if (found) return COPSE_OK;
+  return copse_fail(err, COPSE_UNSUPPORTED, "%s: %s", of->missing, why ? why : of->file);
+}
+
+/* UCX starts without its own messages: it prints what its threads and handlers meet, a dead peer
+ * among it, and that is copse's to say. */
+copse_status copse_cli_start_wire(double timeout_seconds, const struct copse_meeting *meeting,
+                                  copse_wire *wire, char *text, size_t size,
+                                  struct copse_err *err) {
+  mpi_start *mpi;
+  ucx_start *ucx;
+  if (!meeting) {
+    COPSE_DO(find_start(&over_mpi, &mpi, err));
+    return mpi(COPSE_VERSION_STRING, timeout_seconds, wire, text, size);
+  }
+  (void)setenv("UCX_LOG_LEVEL", "fatal", 0);
+  (void)setenv("UCX_HANDLE_ERRORS", "none", 0);
+  (void)signal(SIGPIPE, SIG_IGN);
+  COPSE_DO(find_start(&over_ucx, &ucx, err));
+  return ucx(COPSE_VERSION_STRING, meeting, wire, text, size);
 }

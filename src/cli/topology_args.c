@@ -9,9 +9,11 @@
 #include "cli/options.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -222,6 +224,122 @@ copse_status copse_cli_costs(const struct copse_cli_topology *args,
   copse_predict_alpha(out, to[COPSE_COST_HOP]);
   if (to[COPSE_COST_REDUCE] > 0) sim->reduce_us_per_byte = 1e-3 / to[COPSE_COST_REDUCE];
   if (to[COPSE_COST_DUPLEX] > 0) sim->duplex = to[COPSE_COST_DUPLEX];
+  return COPSE_OK;
+}
+
+/* ---- a profile from measured times --------------------------------------------------------- */
+
+#undef TO
+#define TO(member) COPSE_OPTION_TO(struct copse_cli_profile, member)
+const struct copse_option copse_cli_profile_options[] = {
+    {"--write-profile", 0, "FILE",
+     "write what the times say that hops and links take: a profile, as\n"
+     "--profile of the commands that predict takes it; 2 to 64 sizes, small and\n"
+     "large ones; of times out of place where there are both",
+     TO(write), .writes = true},
+    {"--topology", 0, "FILE", "the topology that the plan was made for, in any input format",
+     TO(topology.path), .takes = COPSE_KIND_TOPOLOGY},
+    {0}};
+const char copse_cli_profile_after[] =
+    "The profile has the cost of a hop and the scale of all links' bandwidth with which\n"
+    "'copse simulate' gives the times back best; the table says how well. Times that don't tell\n"
+    "the two apart, or fall with the size, are refused. Where ranks share a GPU or processor, it\n"
+    "says what they take together.\n";
+
+copse_status copse_cli_profile_begin(struct copse_cli_profile *profile,
+                                     const struct copse_plan *plan, struct copse_err *err) {
+  COPSE_DO(copse_cli_load_topology(&profile->topology, &profile->read, &profile->whole, err));
+  if (profile->read->n_ranks == (int)plan->header.n_ranks) return COPSE_OK;
+  return copse_fail(err, COPSE_INVALID, "the plan is for %u ranks, and %.80s has %d",
+                    plan->header.n_ranks, copse_cli_topology_label(&profile->topology),
+                    profile->read->n_ranks);
+}
+
+void copse_cli_profile_add(struct copse_cli_profile *profile, uint64_t bytes, double us) {
+  if (bytes == 0 || (profile->n > 0 && (double)bytes <= profile->bytes[profile->n - 1])) return;
+  profile->bytes[profile->n] = (double)bytes;
+  profile->us[profile->n++] = us;
+}
+
+void copse_cli_profile_end(struct copse_cli_profile *profile) {
+  copse_topology_free(profile->read);
+  copse_topology_free(profile->whole);
+}
+
+/* What the fit says nothing of. */
+static const char *not_measured(const struct copse_calibration *fit, char text[96]) {
+  snprintf(text, 96, "%s%smessage_us, reduce_GBps, duplex", fit->has_hop ? "" : "hop_us, ",
+           fit->has_scale ? "" : "links, ");
+  return text;
+}
+
+/* Says where the numbers of a profile are from, in one line. */
+static void add_source(const struct copse_cli_profile *profile, const char *path,
+                       const struct copse_plan *plan, const char *by,
+                       const struct copse_calibration *fit, struct copse_line *line) {
+  char host[65] = "", date[16] = "";
+  time_t now = time(NULL);
+  struct tm day;
+  (void)gethostname(host, sizeof host - 1);
+  if (gmtime_r(&now, &day)) (void)strftime(date, sizeof date, "%Y-%m-%d", &day);
+  copse_line_add(line, "copse run %.60s (%s of %.60s), %s, %.64s, %s", copse_file_label(path),
+                 copse_collective_name((copse_collective)plan->header.collective), plan->name, by,
+                 host, date);
+  copse_line_add(line, "; %d sizes from %.0f to %.0f bytes, at most %.3g %% off; not measured: %s",
+                 profile->n, profile->bytes[0], profile->bytes[profile->n - 1], 100 * fit->off,
+                 not_measured(fit, (char[96]){0}));
+}
+
+static void print_fit(const struct copse_cli_profile *profile, const struct copse_calibration *fit,
+                      const double *simulated_us) {
+  printf("# profile %s:", profile->write);
+  if (fit->has_hop) printf(" hop_us %.10g%s", fit->hop_us, fit->has_scale ? "," : "");
+  if (fit->has_scale) printf(" links scaled by %.10g", copse_q_to_double(fit->scale));
+  printf("\n# not measured, so as by default: %s\n# %10s  %12s  %12s  %8s\n# %10s  %12s  %12s\n",
+         not_measured(fit, (char[96]){0}), "size", "measured", "simulated", "off", "(B)", "(us)",
+         "(us)");
+  for (int i = 0; i < profile->n; i++)
+    printf("# %10.0f  %12.2f  %12.2f  %+7.1f%%%s\n", profile->bytes[i], profile->us[i],
+           simulated_us[i], 100 * (simulated_us[i] / profile->us[i] - 1),
+           i == fit->worst ? "  the worst" : "");
+}
+
+static void add_fit_json(const struct copse_cli_profile *profile,
+                         const struct copse_calibration *fit, const double *simulated_us,
+                         struct copse_text *json) {
+  double scale = fit->has_scale ? copse_q_to_double(fit->scale) : NAN;
+  copse_text_add(json, ",\n \"profile\": {\"file\": %s, \"hop_us\": %s, \"scale\": %s, ",
+                 copse_cli_quoted(profile->write),
+                 COPSE_CLI_NUMBER(fit->has_hop ? fit->hop_us : NAN), COPSE_CLI_NUMBER(scale));
+  copse_text_add(json, "\"worst_percent\": %s, \"sizes\": [", COPSE_CLI_NUMBER(100 * fit->off));
+  for (int i = 0; i < profile->n; i++)
+    copse_text_add(json, "%s\n  {\"size\": %.0f, \"measured_us\": %s, \"simulated_us\": %s}",
+                   i > 0 ? "," : "", profile->bytes[i], COPSE_CLI_NUMBER(profile->us[i]),
+                   COPSE_CLI_NUMBER(simulated_us[i]));
+  copse_text_add(json, "]}");
+}
+
+copse_status copse_cli_profile_write(const struct copse_cli_profile *profile, const char *path,
+                                     const struct copse_plan *plan, const char *by,
+                                     struct copse_text *json, struct copse_err *err) {
+  COPSE_AT_END(copse_text_free) struct copse_text text = {0};
+  struct copse_line source = {0};
+  struct copse_calibration fit;
+  double simulated_us[COPSE_CALIBRATED_SIZES];
+  (void)copse_cli_progress_start();
+  copse_cli_phase("fit costs");
+  copse_status status = copse_calibrate(copse_file_label(path), profile->read, plan, profile->bytes,
+                                        profile->us, profile->n, &fit, simulated_us, err);
+  copse_cli_progress_end();
+  if (status != COPSE_OK) return status;
+  add_source(profile, path, plan, by, &fit, &source);
+  copse_calibration_add_profile(&fit, source.text, &text);
+  COPSE_DO(copse_text_status(&text, err));
+  COPSE_DO(copse_cli_write(profile->write, text.data, text.size, err));
+  if (json)
+    add_fit_json(profile, &fit, simulated_us, json);
+  else
+    print_fit(profile, &fit, simulated_us);
   return COPSE_OK;
 }
 

@@ -1,10 +1,12 @@
-/* How every command takes its topology: a file or name, or a synthetic line, and how to read it. */
+/* How every command takes its topology: a file or name, or a synthetic line, and how to read it;
+ * and the costs of predictions, given or measured. */
 #pragma once
 
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "topology/modify.h"
 #include "topology/input/profile.h"
+#include "predict/calibrate.h"
 #include "predict/predict.h"
 
 #define COPSE_CLI_MAX_FAULTS 64
@@ -64,6 +66,38 @@ extern const char copse_cli_costs_intro[];
 copse_status copse_cli_costs(const struct copse_cli_topology *args,
                              const struct copse_cli_costs *costs, struct copse_predict_options *out,
                              struct copse_err *err) COPSE_CHECKED;
+
+/* ---- a profile from measured times ---- */
+
+/* --write-profile: where to, the topology of the plan, and what was measured. */
+struct copse_cli_profile {
+  const char *write; /* NULL: none is written */
+  struct copse_cli_topology topology;
+  struct copse_topology *read, *whole;
+  double bytes[COPSE_CALIBRATED_SIZES], us[COPSE_CALIBRATED_SIZES];
+  int n;
+};
+extern const struct copse_option copse_cli_profile_options[];
+extern const char copse_cli_profile_after[];
+#define COPSE_CLI_PROFILE_SECTIONS(struct_type, member) \
+  {.title = "A profile of the machine",                 \
+   .options = copse_cli_profile_options,                \
+   .after = copse_cli_profile_after,                    \
+   .at = offsetof(struct_type, member)},                \
+      COPSE_CLI_TOPOLOGY_SECTIONS(struct_type, member.topology)
+
+/* Reads the topology, before anything is measured. COPSE_INVALID for one of other ranks. */
+copse_status copse_cli_profile_begin(struct copse_cli_profile *profile,
+                                     const struct copse_plan *plan,
+                                     struct copse_err *err) COPSE_CHECKED;
+/* Adds a measured time; sizes in ascending order, COPSE_CALIBRATED_SIZES at most. */
+void copse_cli_profile_add(struct copse_cli_profile *profile, uint64_t bytes, double us);
+/* Fits the costs, writes the profile and says how well it does: on standard output, or as a member
+ * of `json`. by: "backend cuda, 8 NVIDIA H200". Errors as copse_calibrate, and COPSE_IO. */
+copse_status copse_cli_profile_write(const struct copse_cli_profile *profile, const char *path,
+                                     const struct copse_plan *plan, const char *by,
+                                     struct copse_text *json, struct copse_err *err) COPSE_CHECKED;
+void copse_cli_profile_end(struct copse_cli_profile *profile);
 
 /* Graph dumps of NCCL, one for all hosts or one for each kind of them: --nccl, once or more. */
 #define COPSE_CLI_MAX_NCCL 64

@@ -156,6 +156,34 @@
 #define EVENTS_SOON 256
 #define EVENTS_NEXT 16
 
+/* ---- fits of costs to measured times (calibrate.c) ---- */
+
+/* Of logarithms: how far a cost is moved to see what depends on it, the longest step, what the
+ * squares must gain for another turn, and the damping to begin with and its factor. Turns and
+ * trials at most: a fit of exact times takes 4 to 10 turns (tests/schedule/test_predict.c). */
+#define FIT_STEP 0.01
+#define FIT_STRIDE 3
+#define FIT_GAIN 0.01
+#define FIT_DAMPING 1e-3
+#define FIT_FACTOR 10
+#define FIT_TURNS 40
+#define FIT_TRIES 4
+/* An average this small is that of rounding; else, up to so many transfers, fits begin again from
+ * four places beside: a second for 100 of them. Round numbers. */
+#define FIT_CLOSE 5e-4
+#define MOST_FITTED_AGAIN 20000
+/* The error of a cost over that of a time, beyond which the times do not tell it: launches that
+ * differ by 3 % would give it within 30 %. And by how much worse on average its default may do. */
+#define FIT_BLUR 10
+#define FIT_LOSS 0.01
+/* Least and largest us of a hop; the largest scale, and 1 over the least one. */
+#define LEAST_FITTED 1e-6
+#define MOST_FITTED 1e6
+/* A larger message's time below this part of a smaller one's is no noise of a mean of launches. */
+#define LEAST_FALL 0.5
+/* Digits of a fitted cost: times are measured to a per cent at best. */
+#define PROFILE_DIGITS 4
+
 /* ---- the search for one size (sizes.c, exchange.c) ---- */
 
 /* Of more chunks, by how much they are slower when yet more are not tried. */

@@ -657,6 +657,19 @@ START_TEST(the_cuda_backend_runs_plans_on_host_buffers) {
 }
 END_TEST
 
+/* What `copse run --backend cuda --write-profile` does. */
+START_TEST(times_of_launches_make_a_profile) {
+  char device[COPSE_EXEC_DEVICE_TEXT];
+  struct copse_plan *plan = tree_plan(COPSE_ALLGATHER, 4);
+  exec_check_profile(plan, COPSE_BACKEND_CUDA);
+  copse_exec_device(COPSE_BACKEND_CUDA, device);
+  ck_assert_ptr_nonnull(strstr(device, " emulated device 0"));
+  copse_exec_device(COPSE_BACKEND_THREADS, device);
+  ck_assert_str_eq(device, "");
+  pb_free(plan);
+}
+END_TEST
+
 /* Workers of a rank share what it puts: its input in the first stage, its sum in the second. */
 START_TEST(stages_are_put_by_several_workers) {
   static const struct copse_doubling stages = {2, {3, 3}, 0, false, false};
@@ -1251,6 +1264,7 @@ int main(void) {
   tcase_add_loop_test(tc, outputs_out_of_reach_are_refused, 0, 2);
   tcase_add_test(tc, nobody_waits_for_the_work_of_others);
   tcase_add_loop_test(tc, the_cuda_backend_runs_plans_on_host_buffers, few, COPSE_N_COLLECTIVES);
+  tcase_add_test(tc, times_of_launches_make_a_profile);
   tcase_add_test(tc, stages_are_put_by_several_workers);
   tcase_add_test(tc, a_wait_that_never_ends_is_a_timeout_with_the_place);
   tcase_add_test(tc, packets_that_never_come_are_a_timeout_in_any_launch);

@@ -250,6 +250,8 @@ static const char *const outputs[] = {
     "@ solve hgx-a100-4 -c allgather --objective 1M --json >%/a.json=report-solve",
     "! @ verify %/s.json -t a100-x2 --json >%/a.json=report-verify",
     "@ run %/s.plan -b 64 -e 64 -n 1 --json >%/a.json=report-run",
+    "@ run %/s.plan -b 4K -e 16M -f 4096 --backend threads --topology " TOPOLOGY
+    " --write-profile %/p.json --json >%/a.json=report-run",
     "@ simulate %/s.json -t " TOPOLOGY " -b 1M -e 1M --json >%/a.json=report-simulate",
     "@ simulate %/f.json -t " TOPOLOGY " --overlap tokens=16384,token-bytes=8192,compute=" EXAMPLES
     "compute.json --json >%/a.json=report-simulate",
@@ -284,7 +286,7 @@ START_TEST(what_the_tool_writes_is_valid) {
       "python3 tests/docs/schemas.py check %s %%/topo.json %%/s.json=written %%/f.json=written "
       "%%/g/index.json=written "
       "%%/failures/index.json=written %%/placement.json=written %%/plans/index.json=written "
-      "%%/r.json=written " EXAMPLES "*.json",
+      "%%/r.json=written %%/p.json=written " EXAMPLES "*.json",
       files.data);
   copse_text_free(&files);
   if (status == NO_JSONSCHEMA) COPSE_SKIP(NEEDS_JSONSCHEMA);

@@ -306,6 +306,77 @@ START_TEST(help_has_an_example) {
 }
 END_TEST
 
+/* ---- a profile ---------------------------------------------------------------------------- */
+
+/* Of `copse simulate --json`: what it says of a size, us. */
+static double simulated_us(const char *bytes) {
+  char command[1280];
+  const char *bin = binary(), *key = "{\"plan\": {\"time\": ";
+  char here[512];
+  ck_assert_ptr_nonnull(getcwd(here, sizeof here));
+  snprintf(
+      command, sizeof command,
+      "cd %s && %s%s%s simulate allgather --synthetic switch:4@10 --profile p.json -b %s -e %s "
+      "--no-baselines --json >out 2>errors",
+      folder, bin[0] == '/' ? "" : here, bin[0] == '/' ? "" : "/", bin, bytes, bytes);
+  ck_assert_int_eq(system(command), 0);
+  char *text = slurp("out"), *at = strstr(text, key);
+  ck_assert_ptr_nonnull(at);
+  double us = atof(at + strlen(key));
+  free(text);
+  return us;
+}
+
+/* What is measured is fitted and written, and `copse simulate` gives with it what run says. */
+START_TEST(times_make_a_profile_that_simulate_takes) {
+  NEED_BINARY();
+  struct outcome it =
+      run("-b 4K -e 16M -f 4096 -n 3 --backend threads allgather --synthetic "
+          "switch:4@10 --write-profile p.json --json");
+  ck_assert_msg(it.exit_status == 0, "%s", it.errors);
+  cJSON *said = cJSON_Parse(it.out);
+  const cJSON *profile = cJSON_GetObjectItem(said, "profile"), *row;
+  const cJSON *results = cJSON_GetObjectItem(said, "results");
+  int n = 0;
+  ck_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(profile, "file")), "p.json");
+  cJSON_ArrayForEach(row, cJSON_GetObjectItem(profile, "sizes")) {
+    const cJSON *result = cJSON_GetArrayItem(results, n);
+    double us = cJSON_GetNumberValue(cJSON_GetObjectItem(row, "simulated_us"));
+    ck_assert_double_eq(cJSON_GetNumberValue(cJSON_GetObjectItem(row, "measured_us")),
+                        cJSON_GetNumberValue(cJSON_GetObjectItem(
+                            cJSON_GetObjectItem(result, "out_of_place"), "time_us")));
+    ck_assert_double_eq_tol(simulated_us(n == 0 ? "4K" : "16M"), us, 1e-3 * us);
+    n++;
+  }
+  ck_assert_int_eq(n, 2);
+  cJSON_Delete(said);
+  char *text = slurp("p.json");
+  ck_assert_ptr_nonnull(strstr(text, "copse run allgather (allgather of "));
+  ck_assert_ptr_nonnull(strstr(text, "2 sizes from 4096 to 16777216 bytes"));
+  ck_assert_ptr_nonnull(strstr(text, "not measured: message_us, reduce_GBps, duplex"));
+  free(text);
+}
+END_TEST
+
+START_TEST(what_makes_no_profile_is_said_before_it_is_measured) {
+  NEED_BINARY();
+#define WRITES "--write-profile q.json "
+#define WITH "--backend threads --synthetic switch:4@10 " WRITES
+  expect_failure("allgather " WRITES, 2, "go together");
+  expect_failure("allgather --synthetic switch:4@10", 2, "go together");
+  expect_failure("allgather --synthetic switch:4@10 " WRITES, 2, "one thread for all ranks");
+  expect_failure("allgather --profile p.json " WITH, 2, "measures what --profile says");
+  expect_failure("allreduce -o all " WITH, 2, "one -d and one -o");
+  expect_failure("allgather -i 8 " WITH, 2, "2 to 64 sizes");
+  expect_failure("allgather --backend threads --synthetic switch:5@10 " WRITES, 2,
+                 "the plan is for 4 ranks, and switch:5@10 has 5");
+  struct outcome it = run("allgather -b 64 -e 64 -n 1 " WITH);
+  ck_assert_int_eq(it.exit_status, 2);
+  ck_assert_ptr_nonnull(strstr(it.errors, "one size does not tell"));
+  ck_assert_int_eq(access("q.json", F_OK), -1);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("runtime/run_command");
   TCase *tc = tcase_create("run_command");
@@ -321,6 +392,8 @@ int main(void) {
   tcase_add_test(tc, wrong_elements_are_counted_and_fail_the_run);
   tcase_add_test(tc, a_deadlock_fails_the_run_with_names);
   tcase_add_test(tc, help_has_an_example);
+  tcase_add_test(tc, times_make_a_profile_that_simulate_takes);
+  tcase_add_test(tc, what_makes_no_profile_is_said_before_it_is_measured);
   suite_add_tcase(suite, tc);
   return copse_test_run(suite);
 }

@@ -3,17 +3,20 @@
  * its sender time; what has no plan says so; and the model of pure links agrees with a simulator
  * that shares no code with copse (OUTSIDE/peers/alphabeta.py), where that is there.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "codegen/lower/lower.h"
+#include "predict/calibrate.h"
 #include "predict/predict.h"
 #include "support/command.h"
 #include "support/fabric.h"
 #include "support/random_topology.h"
 #include "support/support.h"
+#include "topology/input/profile.h"
 
 /* ---- plan and schedule ------------------------------------------------------------------- */
 
@@ -189,6 +192,138 @@ START_TEST(costs_come_from_defaults_profile_and_options) {
 }
 END_TEST
 
+/* ---- profiles from measured times ------------------------------------------------------------ */
+
+/* Sizes of a run: 1 KiB to 64 MiB. */
+static const double measured[] = {1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 23, 1 << 26};
+#define N_MEASURED ((int)(sizeof measured / sizeof *measured))
+
+/* Reads a profile, puts its scale over topology_of(i) and predicts the plan with its costs, as
+ * 'copse simulate --profile' does. */
+static void time_with(int i, const struct copse_plan *plan, const char *profile, double *us) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_predict_options options = copse_predict_defaults;
+  struct copse_profile *read;
+  struct copse_topology *other = topology_of(i);
+  struct copse_prediction it;
+  struct copse_foreign what;
+  ASSERT_OK(copse_profile_parse("p.json", profile, strlen(profile), &read, &err), &err);
+  ASSERT_OK(copse_profile_apply(read, NULL, &other, &err), &err);
+  struct copse_q hop = copse_profile_cost(read, COPSE_COST_HOP);
+  if (hop.num >= 0) copse_predict_alpha(&options, copse_q_to_double(hop));
+  ASSERT_OK(copse_predict_plan("a.plan", other, plan, &options, &it, &what, &err), &err);
+  ASSERT_OK(copse_predictions_time(other, &it, 1, measured, N_MEASURED, false, us, &err), &err);
+  free(what.demand);
+  copse_predictions_free(&it, 1);
+  copse_profile_free(read);
+  copse_topology_free(other);
+}
+
+static struct copse_plan *plan_for(const struct copse_topology *t, copse_collective collective,
+                                   bool packets) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_lower_options lower = {.instances = packets ? 0 : COPSE_LOWER_AUTO,
+                                      .low_latency = packets};
+  struct copse_plan *plan;
+  struct copse_schedule *s = copse_test_solve_as(
+      t, (struct copse_solve_options){.collective = collective, .root = -1, .label = "t.json"});
+  ASSERT_OK(copse_lower_schedule(s, &lower, &plan, &err), &err);
+  copse_schedule_free(s);
+  return plan;
+}
+
+/* A number of low to high, as likely in each part of its logarithm. */
+static double drawn(uint64_t *state, double low, double high) {
+  return low * pow(high / low, copse_test_random_int(state, 0, 1000) / 1000.0);
+}
+
+static bool is_within(double a, double b, double part) { return fabs(a / b - 1) <= part; }
+
+/* The constants with which times were made come back from them, from those that are 2 % off too,
+ * and the profile that is written gives the times that the fit says. */
+static void check_fit(int which, const struct copse_topology *t, const struct copse_plan *plan,
+                      uint64_t *state) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_calibration fit;
+  struct copse_text text = {0};
+  char profile[256];
+  double us[N_MEASURED], fitted_us[N_MEASURED], again_us[N_MEASURED];
+  double hop = drawn(state, 1, 30), scale = drawn(state, 0.1, 2);
+  snprintf(profile, sizeof profile,
+           "{\"format\": \"copse-profile/1\", \"links\": [{\"scale\": %.6f}], \"costs\": "
+           "{\"hop_us\": %.6f}}",
+           scale, hop);
+  time_with(which, plan, profile, us);
+  for (int noise = 0; noise < 2; noise++) {
+    for (int i = 0; i < N_MEASURED && noise; i++) us[i] *= drawn(state, 0.98, 1.02);
+    ASSERT_OK(copse_calibrate("a.plan", t, plan, measured, us, N_MEASURED, &fit, fitted_us, &err),
+              &err);
+    double part = noise ? 0.1 : 0.02;
+    ck_assert_msg(fit.has_hop && is_within(fit.hop_us, hop, part), "%s: hop %g us, not %g", t->name,
+                  fit.hop_us, hop);
+    ck_assert_msg(fit.has_scale && is_within(copse_q_to_double(fit.scale), scale, part),
+                  "%s: scale %g, not %g", t->name, copse_q_to_double(fit.scale), scale);
+    copse_calibration_add_profile(&fit, "a \"test\"", &text);
+    time_with(which, plan, text.data, again_us);
+    for (int i = 0; i < N_MEASURED; i++) {
+      ck_assert(is_within(again_us[i], fitted_us[i], 1e-9));
+      ck_assert_double_le(fabs(fitted_us[i] / us[i] - 1), fit.off + 1e-9);
+    }
+    ck_assert_double_le(fit.off, 0.12);
+    copse_text_free(&text);
+  }
+}
+
+START_TEST(costs_come_back_from_simulated_times) {
+  static const copse_collective collectives[] = {COPSE_ALLREDUCE, COPSE_ALLGATHER,
+                                                 COPSE_REDUCE_SCATTER, COPSE_ALLTOALL};
+  static const int quick[] = {1, 4, 7, 9};
+  int i = COPSE_TEST_SWEEPS ? _i : quick[_i], which = i % 2 ? N_FILES + i : i;
+  uint64_t state = (uint64_t)i;
+  struct copse_topology *t = topology_of(which);
+  if (t->n_ranks >= 2) {
+    struct copse_plan *plan = plan_for(t, collectives[i % 4], i % 5 == 4);
+    check_fit(which, t, plan, &state);
+    copse_plan_free(plan);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
+/* What times do not tell is refused, or left at its default and said. */
+START_TEST(what_times_do_not_tell_is_no_cost) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = topology_of(0);
+  struct copse_plan *plan = plan_for(t, COPSE_ALLGATHER, false);
+  struct copse_calibration fit;
+  struct copse_text text = {0};
+  double us[N_MEASURED], fitted_us[N_MEASURED];
+#define FIT(first, n)                      \
+  (err = (struct copse_err)COPSE_ERR_INIT, \
+   copse_calibrate("a.plan", t, plan, measured + (first), us + (first), n, &fit, fitted_us, &err))
+  time_with(0, plan, "{\"format\": \"copse-profile/1\", \"costs\": {\"hop_us\": 9}}", us);
+  ASSERT_FAILS(FIT(3, 1), COPSE_INVALID, &err, "one size does not tell");
+  ASSERT_OK(FIT(0, 2), &err); /* 1 and 8 KiB: hops alone */
+  ck_assert(fit.has_hop && !fit.has_scale && is_within(fit.hop_us, 9, 0.02));
+  copse_calibration_add_profile(&fit, "", &text);
+  ck_assert_ptr_null(strstr(text.data, "scale"));
+  time_with(0, plan, "{\"format\": \"copse-profile/1\", \"links\": [{\"scale\": 0.25}]}", us);
+  ASSERT_OK(FIT(5, 2), &err); /* 8 and 64 MiB: links alone */
+  ck_assert(!fit.has_hop && fit.has_scale && fit.hop_us == 2);
+  ck_assert(is_within(copse_q_to_double(fit.scale), 0.25, 0.02));
+  us[3] = us[0] / 3;
+  ASSERT_FAILS(FIT(0, N_MEASURED), COPSE_INVALID, &err, "times that fall with the size");
+  us[3] = us[4] = us[0] * 0.99;
+  ASSERT_FAILS(FIT(0, 5), COPSE_INVALID, &err, "times that fall with the size");
+  us[2] = 0;
+  ASSERT_FAILS(FIT(1, 3), COPSE_INVALID, &err, "no measurable time");
+#undef FIT
+  copse_text_free(&text);
+  copse_plan_free(plan);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* ---- without a plan -------------------------------------------------------------------------- */
 
 START_TEST(what_has_no_plan_says_why) {
@@ -322,6 +457,8 @@ int main(void) {
   tcase_add_loop_test(tc, fan_out_costs_the_sender, 0, COPSE_TEST_UP_TO(6, 4));
   tcase_add_test(tc, costs_come_from_defaults_profile_and_options);
   tcase_add_test(tc, what_has_no_plan_says_why);
+  tcase_add_loop_test(tc, costs_come_back_from_simulated_times, 0, COPSE_TEST_SWEEPS ? 60 : 4);
+  tcase_add_test(tc, what_times_do_not_tell_is_no_cost);
   tcase_add_loop_test(tc, baselines_have_their_best_chunks, 0, COPSE_TEST_SWEEPS ? 9 : 2);
   tcase_add_loop_test(tc, pure_links_agree_with_an_independent_simulator, COPSE_TEST_SWEEPS ? 0 : 4,
                       COPSE_TEST_SWEEPS ? (int)(sizeof checked / sizeof *checked) : 8);

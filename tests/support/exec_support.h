@@ -22,6 +22,9 @@ copse_status exec_case_status(struct copse_exec *exec, const struct copse_plan *
 /* The root of a collective in tests: some rank, or -1 where there is none. */
 int32_t exec_case_root(copse_collective collective, uint32_t n_ranks);
 
+/* Times launches of an allgather of 4 ranks, and fits the costs of predictions to them. */
+void exec_check_profile(const struct copse_plan *plan, enum copse_backend backend);
+
 /*
  * Runs the plan's collective with every type, every reduction that applies, `counts`
  * (ended by UINT64_MAX), in and out of place; fails the test on a wrong element.

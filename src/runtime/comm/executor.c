@@ -3,6 +3,7 @@
  * turn, and with one GPU all ranks are virtual ones of it. */
 #include "runtime/comm/executor.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -119,6 +120,15 @@ void copse_exec_free(struct copse_exec *exec) {
 
 struct copse_interpreter *copse_exec_interpreter(struct copse_exec *exec) {
   return exec->gpu ? NULL : exec->prepared;
+}
+
+void copse_exec_device(enum copse_backend backend, char text[COPSE_EXEC_DEVICE_TEXT]) {
+  const struct copse_gpu_support *gpu = backend == COPSE_BACKEND_CUDA ? copse_gpu() : NULL;
+  char name[COPSE_EXEC_DEVICE_TEXT - 12] = "GPU";
+  text[0] = '\0';
+  if (!gpu) return;
+  gpu->device_name(0, name, sizeof name);
+  snprintf(text, COPSE_EXEC_DEVICE_TEXT, "%d %s", gpu->device_count(), name);
 }
 
 void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds) {

@@ -66,6 +66,9 @@ void copse_exec_set_stall_seconds(struct copse_exec *exec, double seconds); /* d
 copse_status copse_exec_scratch_bytes(const struct copse_plan *plan, uint64_t count,
                                       enum copse_type type, uint64_t *bytes,
                                       struct copse_err *err) COPSE_CHECKED;
+/* Says which GPUs a backend's ranks have, such as "8 NVIDIA H200"; "" for those on CPUs. */
+#define COPSE_EXEC_DEVICE_TEXT 80
+void copse_exec_device(enum copse_backend backend, char text[COPSE_EXEC_DEVICE_TEXT]);
 /* Returns what runs the plan on CPUs, for tests that look at its state; NULL on GPUs. */
 struct copse_interpreter *copse_exec_interpreter(struct copse_exec *exec);
 void copse_exec_free(struct copse_exec *exec);

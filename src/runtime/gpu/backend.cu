@@ -441,6 +441,14 @@ static int device_count(void) {
   return 0;
 }
 
+static void device_name(int device, char *name, size_t size) {
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, device) == cudaSuccess)
+    snprintf(name, size, "%.*s", (int)size - 1, properties.name);
+  else
+    (void)cudaGetLastError();
+}
+
 static copse_status copy(int device, void *to, const void *from, size_t bytes,
                          struct copse_err *err) {
   copse_on_device here(device);
@@ -449,7 +457,8 @@ static copse_status copy(int device, void *to, const void *from, size_t bytes,
 }
 
 static const struct copse_gpu_support support = {
-    &copse_cuda_backend,       &copse_moe_cuda,     device_count,       copse_nccl_bootstrap_new,
-    copse_nccl_bootstrap_free, copse_cuda_allocate, copse_cuda_release, copy};
+    &copse_cuda_backend, &copse_moe_cuda,          device_count,
+    device_name,         copse_nccl_bootstrap_new, copse_nccl_bootstrap_free,
+    copse_cuda_allocate, copse_cuda_release,       copy};
 
 extern "C" const struct copse_gpu_support *copse_gpu(void) { return &support; }

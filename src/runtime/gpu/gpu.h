@@ -10,6 +10,7 @@ struct copse_gpu_support {
   const struct copse_backend_ops *backend;
   const struct copse_moe_ops *moe; /* runtime/moe/job.h */
   int (*device_count)(void);       /* usable GPUs; 0 where there is none or no driver */
+  void (*device_name)(int device, char *name, size_t size); /* unchanged where it isn't known */
 
   /* A bootstrap over an ncclComm_t, and its rank, size and device. COPSE_UNSUPPORTED where no
    * NCCL is found. */

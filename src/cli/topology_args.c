@@ -184,7 +184,7 @@ const struct copse_option copse_cli_costs_options[] = {
      .take = take_reduce},
     {"--duplex", 0, "D",
      "what goes both ways between two ranks at once takes D times as long\n"
-     "as one way alone (default 1; measure it, see 'make bench-mpi')",
+     "as one way alone (default 1; measure it: scripts/bench_mpi -o PROFILE)",
      TO(duplex), COPSE_OPTION_RANGE(1, INT64_MAX), .must = "a number from 1, such as 1.9"},
     {0}};
 

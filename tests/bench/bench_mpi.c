@@ -11,6 +11,10 @@
  * one way, of one each way at once, and of adding as much once, all ranks at the same time. With
  * BYTES as TOTAL/CHUNK, of TOTAL bytes in messages of CHUNK.
  *
+ * `bench_mpi ping RUNS BYTES DISTANCE...`: a line for each DISTANCE of two ranks, the distance and
+ * half of what a message of so many bytes takes there and back, in microseconds: the median of what
+ * the slowest pair takes, all pairs at the same time.
+ *
  * `bench_mpi copies RUNS BYTES...`: a line for each of BYTES, microseconds of filling that much new
  * memory and of a copy as long, all ranks at the same time.
  *
@@ -276,6 +280,45 @@ static void all_pairs(struct pairs *p, int argc, char **argv) {
   }
 }
 
+/* ---- there and back ------------------------------------------------------------------------ */
+
+#define PINGS 100
+
+/* Microseconds of half a round trip, the mean of several. */
+static double time_ping(const struct pairs *p, int partner) {
+  char *in = p->in, *out = p->out;
+  int bytes = (int)p->bytes;
+  double took = 0, slowest;
+  MPI_Barrier(MPI_COMM_WORLD);
+  double start = MPI_Wtime();
+  for (int i = 0; i < PINGS && partner >= 0; i++) {
+    if (p->rank < partner) MPI_Send(out, bytes, MPI_BYTE, partner, 0, MPI_COMM_WORLD);
+    MPI_Recv(in, bytes, MPI_BYTE, partner, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (p->rank > partner) MPI_Send(out, bytes, MPI_BYTE, partner, 0, MPI_COMM_WORLD);
+  }
+  took = 1e6 * (MPI_Wtime() - start) / PINGS / 2;
+  if (partner < 0) took = 0;
+  MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return slowest;
+}
+
+static void run_pings(struct pairs *p, int argc, char **argv) {
+  static double times[MOST_RUNS];
+  int runs = number_of(argv[2], "RUNS", MOST_RUNS);
+  p->bytes = (size_t)number_of(argv[3], "BYTES", 1 << 20);
+  p->in = (char *)new_floats(p->bytes / sizeof(float) + 1);
+  p->out = (char *)new_floats(p->bytes / sizeof(float) + 1);
+  for (int i = 4; i < argc; i++) {
+    int distance = number_of(argv[i], "a distance", p->n), partner = partner_at(p, distance);
+    (void)time_ping(p, partner); /* makes the connections */
+    for (int run = 0; run < runs; run++) times[run] = time_ping(p, partner);
+    if (p->rank == 0) printf("%d %.2f\n", distance, median(times, runs));
+    fflush(stdout);
+  }
+  free(p->in);
+  free(p->out);
+}
+
 /* ---- memory ------------------------------------------------------------------------------ */
 
 static void run_copies(int rank, size_t bytes, int runs) {
@@ -489,6 +532,11 @@ int main(int argc, char **argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &b.n);
   if (argc >= 5 && strcmp(argv[1], "pairs") == 0) {
     all_pairs(&(struct pairs){.rank = b.rank, .n = b.n}, argc, argv);
+    MPI_Finalize();
+    return 0;
+  }
+  if (argc >= 5 && strcmp(argv[1], "ping") == 0) {
+    run_pings(&(struct pairs){.rank = b.rank, .n = b.n}, argc, argv);
     MPI_Finalize();
     return 0;
   }

@@ -57,12 +57,12 @@ static bool same_steps(const struct copse_ring_step *a, const struct copse_ring_
 
 static bool same_instance(const struct copse_ring_instance *a,
                           const struct copse_ring_instance *b) {
-  if (a->n_gpus != b->n_gpus || a->n_rows != b->n_rows || a->n_doors != b->n_doors) return false;
+  if (a->n_gpus != b->n_gpus || a->n_rows != b->n_rows || a->n_ports != b->n_ports) return false;
   for (int r = 0; r < a->n_rows; r++)
     if (!copse_q_eq(a->bandwidth[r], b->bandwidth[r])) return false;
   return same_steps(a->move, b->move, a->n_gpus * a->n_gpus) &&
-         same_steps(a->enter, b->enter, a->n_doors * a->n_gpus) &&
-         same_steps(a->leave, b->leave, a->n_doors * a->n_gpus);
+         same_steps(a->enter, b->enter, a->n_ports * a->n_gpus) &&
+         same_steps(a->leave, b->leave, a->n_ports * a->n_gpus);
 }
 
 /* Whether graphs name GPUs and NICs of two hosts alike, and these are on the same rails. */
@@ -389,14 +389,14 @@ static copse_status make_channel(struct finder *f, const struct group *g, const 
       worst(&graph->type_intra, s->channels.move_type[last * n + at]);
     }
   }
-  for (int end = 0; end < 2 && ring->doors[end] >= 0; end++) {
-    int door = ring->doors[end], gpu = ring->gpus[end == 0 ? 0 : n - 1];
-    channel->nets[backwards ? 1 - end : end] = m->ports[m->first_port[g->host] + door].dev;
+  for (int end = 0; end < 2 && ring->ports[end] >= 0; end++) {
+    int port = ring->ports[end], gpu = ring->gpus[end == 0 ? 0 : n - 1];
+    channel->nets[backwards ? 1 - end : end] = m->ports[m->first_port[g->host] + port].dev;
     channel->n_nets = 2;
     bool chain = s->channels.kind >= COPSE_NCCL_CHAINS, in = (end == 0) != backwards;
     if (chain && end == 1) continue; /* a tree's links are at its first GPUs */
-    if (chain || in) worst(&graph->type_inter, s->channels.in_type[door * n + gpu]);
-    if (chain || !in) worst(&graph->type_inter, s->channels.out_type[door * n + gpu]);
+    if (chain || in) worst(&graph->type_inter, s->channels.in_type[port * n + gpu]);
+    if (chain || !in) worst(&graph->type_inter, s->channels.out_type[port * n + gpu]);
   }
   return COPSE_OK;
 }

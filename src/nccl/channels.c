@@ -246,8 +246,8 @@ static bool can_enter(const struct maker *m, int i, int p) {
          copse_nccl_dev_system(m->ports[p].dev);
 }
 
-/* Makes the doors of a chain: what is at its first GPU, and at the second. */
-static copse_status make_tree_doors(struct maker *m, struct copse_ring_step *enter,
+/* Makes the steps at a chain's ports: those at its first GPU, and at the second. */
+static copse_status make_tree_ports(struct maker *m, struct copse_ring_step *enter,
                                     struct copse_ring_step *second, struct copse_err *err) {
   for (int p = 0; p < m->n_ports; p++) {
     for (int i = 0; i < m->n; i++) {
@@ -284,10 +284,10 @@ static copse_status find_near(struct maker *m, int i, int p, bool *near, struct 
 }
 
 /*
- * Keeps the doors of channels that are run, not those of the bound: data come in at GPUs near the
+ * Keeps the ports of channels that are run, not those of the bound: data come in at GPUs near the
  * port, and go out there too where there are two. A ring takes one rail in all hosts.
  */
-static copse_status keep_near_doors(struct maker *m, struct copse_ring_step *enter,
+static copse_status keep_near_ports(struct maker *m, struct copse_ring_step *enter,
                                     struct copse_ring_step *leave, struct copse_err *err) {
   for (int p = 0; p < m->n_ports; p++) {
     int n_near = 0;
@@ -305,7 +305,7 @@ static copse_status keep_near_doors(struct maker *m, struct copse_ring_step *ent
   return COPSE_OK;
 }
 
-static copse_status make_ring_doors(struct maker *m, struct copse_ring_step *enter,
+static copse_status make_ring_ports(struct maker *m, struct copse_ring_step *enter,
                                     struct copse_ring_step *leave, struct copse_err *err) {
   bool twins = m->out->kind == COPSE_NCCL_TWIN_RINGS;
   for (int p = 0; p < m->n_ports; p++) {
@@ -318,7 +318,7 @@ static copse_status make_ring_doors(struct maker *m, struct copse_ring_step *ent
       COPSE_DO(end_step(m, &leave[p * m->n + i], err));
     }
   }
-  if (m->out->kind != COPSE_NCCL_RINGS) return keep_near_doors(m, enter, leave, err);
+  if (m->out->kind != COPSE_NCCL_RINGS) return keep_near_ports(m, enter, leave, err);
   return COPSE_OK;
 }
 
@@ -344,13 +344,13 @@ static copse_status finish(struct maker *m, struct copse_ring_step *moves,
                            struct copse_err *err) {
   struct copse_ring_instance *instance = &m->out->instance;
   size_t rows = (size_t)instance->n_rows, at = 0;
-  int doors = instance->n_doors * m->n;
+  int steps = instance->n_ports * m->n;
   struct copse_ring_load *loads;
   struct copse_q *bandwidth;
   COPSE_DO(COPSE_ARRAY(&m->out->arena, m->n_parts, loads, err));
   COPSE_DO(COPSE_ARRAY(&m->out->arena, rows, bandwidth, err));
   COPSE_DO(fill_steps(m, moves, m->n * m->n, &at, loads, err));
-  for (int i = 0; i < doors; i++) { /* made by turns */
+  for (int i = 0; i < steps; i++) { /* made by turns */
     COPSE_DO(fill_steps(m, &first[i], 1, &at, loads, err));
     if (other) COPSE_DO(fill_steps(m, &other[i], 1, &at, loads, err));
   }
@@ -367,7 +367,7 @@ static copse_status finish(struct maker *m, struct copse_ring_step *moves,
 static copse_status make(struct maker *m, struct copse_err *err) {
   struct copse_nccl_channels *out = m->out;
   struct copse_ring_instance *instance = &out->instance;
-  size_t n = (size_t)m->n, doors = (size_t)m->n_ports * n;
+  size_t n = (size_t)m->n, steps = (size_t)m->n_ports * n;
   struct copse_ring_step *moves, *first = NULL, *other = NULL;
   bool several = out->n_hosts > 1, chain = is_chain(m);
   bool has_other = several && out->kind != COPSE_NCCL_CHAINS;
@@ -379,23 +379,23 @@ static copse_status make(struct maker *m, struct copse_err *err) {
   COPSE_DO(list_rows(m, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, n * n, moves, err));
   COPSE_DO(COPSE_ARRAY(&out->arena, n * n, out->move_type, err));
-  COPSE_DO(COPSE_ARRAY(&out->arena, doors, out->in_type, err));
-  COPSE_DO(COPSE_ARRAY(&out->arena, doors, out->out_type, err));
-  COPSE_DO(COPSE_ARRAY(&out->arena, doors, first, err));
-  if (has_other) COPSE_DO(COPSE_ARRAY(&out->arena, doors, other, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, steps, out->in_type, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, steps, out->out_type, err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, steps, first, err));
+  if (has_other) COPSE_DO(COPSE_ARRAY(&out->arena, steps, other, err));
   instance->n_gpus = m->n;
   instance->move = moves;
   instance->closed = !several && !chain;
-  instance->n_doors = several ? m->n_ports : 0;
-  instance->same_door = chain || out->kind == COPSE_NCCL_RAIL_RINGS;
+  instance->n_ports = several ? m->n_ports : 0;
+  instance->same_port = chain || out->kind == COPSE_NCCL_RAIL_RINGS;
   instance->enter = first;
   if (chain)
     instance->second = other;
   else
     instance->leave = other;
   COPSE_DO(make_moves(m, moves, err));
-  if (several && chain) COPSE_DO(make_tree_doors(m, first, other, err));
-  if (several && !chain) COPSE_DO(make_ring_doors(m, first, other, err));
+  if (several && chain) COPSE_DO(make_tree_ports(m, first, other, err));
+  if (several && !chain) COPSE_DO(make_ring_ports(m, first, other, err));
   return finish(m, moves, first, other, err);
 }
 
@@ -456,10 +456,10 @@ copse_status copse_nccl_channels_level(const struct copse_nccl_machine *machine,
 }
 
 /* Returns what a channel by a port puts on a row, or 0. */
-static int load_of_door(const struct copse_ring_step *doors, int n, int port, int row) {
-  for (int i = 0; doors && i < n; i++)
-    for (int k = 0; k < doors[port * n + i].n; k++)
-      if (doors[port * n + i].loads[k].row == row) return doors[port * n + i].loads[k].amount;
+static int load_of_port(const struct copse_ring_step *steps, int n, int port, int row) {
+  for (int i = 0; steps && i < n; i++)
+    for (int k = 0; k < steps[port * n + i].n; k++)
+      if (steps[port * n + i].loads[k].row == row) return steps[port * n + i].loads[k].amount;
   return 0;
 }
 
@@ -472,15 +472,15 @@ copse_status copse_nccl_channels_share(struct copse_nccl_channels *channels, con
   for (int r = 0; r < instance->n_rows; r++) {
     const struct copse_nccl_row *row = &channels->rows[r];
     bandwidth[r] = instance->bandwidth[r];
-    int load = row->link >= 0 ? 0 : load_of_door(enter, instance->n_gpus, row->port, r);
+    int load = row->link >= 0 ? 0 : load_of_port(enter, instance->n_gpus, row->port, r);
     if (row->link < 0 && load == 0)
-      load = load_of_door(instance->leave, instance->n_gpus, row->port, r);
+      load = load_of_port(instance->leave, instance->n_gpus, row->port, r);
     if (load == 0 || counts[row->port] == 0) continue;
     COPSE_DO(
         copse_q_mul(speed, (struct copse_q){(int64_t)load * counts[row->port], 1}, &most, err));
     if (copse_q_cmp(most, bandwidth[r]) < 0) bandwidth[r] = most;
   }
-  for (int i = 0; i < instance->n_doors * instance->n_gpus; i++)
+  for (int i = 0; i < instance->n_ports * instance->n_gpus; i++)
     enter[i].exists = enter[i].exists && counts[i / instance->n_gpus] > 0;
   instance->bandwidth = bandwidth;
   return COPSE_OK;

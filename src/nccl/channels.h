@@ -37,7 +37,7 @@ struct copse_nccl_channels {
   struct copse_q unit; /* what an instance's row has of the link's bandwidth: bandwidth * unit, and
                           loads times unit too */
   enum copse_nccl_path *move_type; /* [n * n] */
-  enum copse_nccl_path *in_type;   /* [n_doors * n] of the way from a NIC to a GPU, */
+  enum copse_nccl_path *in_type;   /* [n_ports * n] of the way from a NIC to a GPU, */
   enum copse_nccl_path *out_type;  /* and from it to the NIC */
   struct copse_arena arena;
 };
@@ -56,7 +56,7 @@ copse_status copse_nccl_channels_level(const struct copse_nccl_machine *machine,
                                        struct copse_nccl_channels *channels,
                                        struct copse_err *err) COPSE_CHECKED;
 /* Limits the cables of the host's port p to what counts[p] channels of a speed take, so that just
- * so many can be on each; ports of none are no doors. COPSE_OVERFLOW, COPSE_NOMEM. */
+ * so many can be on each; ports without any are left out. COPSE_OVERFLOW, COPSE_NOMEM. */
 copse_status copse_nccl_channels_share(struct copse_nccl_channels *channels, const int *counts,
                                        struct copse_q speed, struct copse_err *err) COPSE_CHECKED;
 static inline void copse_nccl_channels_free(struct copse_nccl_channels *channels) {

@@ -2,7 +2,7 @@
  * From a log to graphs and joined channels: ranks are found on the machine by host and bus id, and
  * then every GPU of a line is one of the topology's.
  *
- *   Pattern 4 ..  0 : NET/0 GPU/0-22000 .. --> graphs      Ring / Channel / Trees --> seats
+ *   Pattern 4 ..  0 : NET/0 GPU/0-22000 .. --> graphs      Ring / Channel / Trees --> roles
  *   via NET/IB/2 --> ports
  *
  * Source of the lines: NVIDIA/nccl src/graph and src/transport (log.h).
@@ -181,8 +181,8 @@ copse_status copse_nccl_graphs_of_log(const struct copse_log_comm *comm,
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
-static struct copse_nccl_seat *seat(const struct copse_nccl_joined *j, int channel, int rank) {
-  return &j->seats[(size_t)channel * (size_t)j->n_ranks + (size_t)rank];
+static struct copse_nccl_role *role(const struct copse_nccl_joined *j, int channel, int rank) {
+  return &j->roles[(size_t)channel * (size_t)j->n_ranks + (size_t)rank];
 }
 
 /* Counts the rings if all channels 0 to n - 1 have whole ones; else 0. */
@@ -199,7 +199,7 @@ static void read_trees(const struct copse_log_comm *comm, const int *place,
     const struct copse_log_tree *t = &comm->trees[i];
     j->has_tree = t->rank >= 0 && t->rank < j->n_ranks; /* else a damaged line is among them */
     if (!j->has_tree || t->channel < 0 || t->channel >= j->n_channels) continue;
-    struct copse_nccl_seat *s = seat(j, t->channel, place[t->rank]);
+    struct copse_nccl_role *s = role(j, t->channel, place[t->rank]);
     s->up = t->up >= 0 && t->up < j->n_ranks ? place[t->up] : -1;
     for (int d = 0; d < COPSE_NCCL_DOWNS; d++)
       s->down[d] = t->down[d] >= 0 && t->down[d] < j->n_ranks ? place[t->down[d]] : -1;
@@ -225,9 +225,9 @@ static void read_ports(const struct copse_log_comm *comm, const struct copse_ncc
     if (!known) continue;
     int own = place[e->receive ? e->dst : e->src], other = place[e->receive ? e->src : e->dst];
     int port = copse_nccl_find_port(m, m->host_of_rank[own], (uint64_t)e->net_dev);
-    struct copse_nccl_seat *s = seat(j, e->channel, own);
+    struct copse_nccl_role *s = role(j, e->channel, own);
     if (!e->receive && s->next == other) set_port(&s->send_port, port);
-    if (e->receive && seat(j, e->channel, other)->next == own) set_port(&s->receive_port, port);
+    if (e->receive && role(j, e->channel, other)->next == own) set_port(&s->receive_port, port);
     if (s->up == other) set_port(&s->up_port, port);
     for (int d = 0; d < COPSE_NCCL_DOWNS; d++)
       if (s->down[d] == other) set_port(&s->down_port[d], port);
@@ -269,13 +269,13 @@ static int fill_ports(const struct copse_nccl_machine *m, const struct copse_ncc
   int guessed = 0;
   for (int c = 0; c < j->n_channels; c++)
     for (int r = 0; r < j->n_ranks; r++) {
-      struct copse_nccl_seat *s = seat(j, c, r), *to = seat(j, c, s->next);
+      struct copse_nccl_role *s = role(j, c, r), *to = role(j, c, s->next);
       int like = graphs->n_channels > 0 ? c % graphs->n_channels : -1, host = m->host_of_rank[r];
-      const struct copse_nccl_seat *g = like >= 0 ? seat(graphs, like, r) : NULL;
+      const struct copse_nccl_role *g = like >= 0 ? role(graphs, like, r) : NULL;
       if (m->host_of_rank[s->next] != host) {
         bool same = g && g->next == s->next;
         guessed += set_port(&s->send_port, same ? g->send_port : near_port(&near[r], c)) && !same;
-        guessed += set_port(&to->receive_port, same ? seat(graphs, like, s->next)->receive_port
+        guessed += set_port(&to->receive_port, same ? role(graphs, like, s->next)->receive_port
                                                     : near_port(&near[s->next], c)) &&
                    !same;
       }
@@ -289,7 +289,7 @@ static int fill_ports(const struct copse_nccl_machine *m, const struct copse_ncc
   return guessed;
 }
 
-/* Reads rings of the log as seats; false where one is no ring of all ranks. */
+/* Reads rings of the log as roles; false where one is no ring of all ranks. */
 static bool read_rings(const struct copse_log_comm *comm, const int *place,
                        struct copse_nccl_joined *j) {
   for (int c = 0; c < j->n_channels; c++) {
@@ -297,8 +297,8 @@ static bool read_rings(const struct copse_log_comm *comm, const int *place,
     for (int i = 0; i < j->n_ranks; i++) {
       int from = order[i], to = order[(i + 1) % j->n_ranks];
       if (from < 0 || to < 0 || from >= j->n_ranks || to >= j->n_ranks) return false;
-      if (seat(j, c, place[from])->next >= 0) return false;
-      seat(j, c, place[from])->next = place[to];
+      if (role(j, c, place[from])->next >= 0) return false;
+      role(j, c, place[from])->next = place[to];
     }
   }
   return true;
@@ -308,7 +308,7 @@ static int count_unlike(const struct copse_nccl_joined *a, const struct copse_nc
   int unlike = 0;
   for (int c = 0; c < a->n_channels && b->n_channels > 0; c++) {
     bool same = c < b->n_channels;
-    for (int r = 0; same && r < a->n_ranks; r++) same = seat(a, c, r)->next == seat(b, c, r)->next;
+    for (int r = 0; same && r < a->n_ranks; r++) same = role(a, c, r)->next == role(b, c, r)->next;
     unlike += !same;
   }
   return unlike;
@@ -344,12 +344,12 @@ copse_status copse_nccl_judge_log(struct copse_nccl_judge *judge, const struct c
   *unlike = (struct copse_nccl_log_unlike){0};
   if (!*used) return COPSE_OK;
   size_t n = (size_t)j.n_channels * (size_t)j.n_ranks;
-  COPSE_DO(COPSE_ARRAY(&judge->arena, n, j.seats, err));
+  COPSE_DO(COPSE_ARRAY(&judge->arena, n, j.roles, err));
   COPSE_DO(COPSE_ARRAY(&judge->arena, (size_t)j.n_ranks, near, err));
   for (int r = 0; r < j.n_ranks; r++)
     COPSE_DO(find_near_ports(judge->machine, r, &judge->arena, &near[r], err));
   for (size_t i = 0; i < n; i++)
-    j.seats[i] = (struct copse_nccl_seat){-1, -1, -1, -1, {-1, -1, -1}, -1, {-1, -1, -1}};
+    j.roles[i] = (struct copse_nccl_role){-1, -1, -1, -1, {-1, -1, -1}, -1, {-1, -1, -1}};
   *used = read_rings(comm, place, &j);
   if (!*used) return COPSE_OK;
   read_trees(comm, place, &j);
@@ -360,6 +360,6 @@ copse_status copse_nccl_judge_log(struct copse_nccl_judge *judge, const struct c
       judge->joined.n_graph_channels > 0 ? judge->joined.n_graph_channels : j.n_channels;
   COPSE_DO(name_graphs(judge, &j, err));
   copse_nccl_joined_free(&judge->joined);
-  judge->joined = j; /* its seats are the judge's */
+  judge->joined = j; /* its roles are the judge's */
   return COPSE_OK;
 }

@@ -87,8 +87,8 @@ static int places_of(const struct joiner *j, int host) {
   return j->m->first[host + 1] - j->m->first[host];
 }
 
-static struct copse_nccl_seat *seat(const struct joiner *j, int channel, int rank) {
-  return &j->out->seats[(size_t)channel * (size_t)j->out->n_ranks + (size_t)rank];
+static struct copse_nccl_role *role(const struct joiner *j, int channel, int rank) {
+  return &j->out->roles[(size_t)channel * (size_t)j->out->n_ranks + (size_t)rank];
 }
 
 static int *list_of(const struct joiner *j, const struct lists *l, int host, int channel) {
@@ -163,11 +163,11 @@ static copse_status join_ring(struct joiner *j, const struct lists *l, int chann
   for (int h = 0; h < hosts; h++) {
     int last = places_of(j, h) - 1;
     const int *list = ring_list(j, l, h, c), *after = ring_list(j, l, (h + 1) % hosts, c);
-    for (int i = 0; i < last; i++) seat(j, channel, list[i])->next = list[i + 1];
-    seat(j, channel, list[last])->next = after[0];
+    for (int i = 0; i < last; i++) role(j, channel, list[i])->next = list[i + 1];
+    role(j, channel, list[last])->next = after[0];
     if (hosts == 1) continue;
-    COPSE_DO(port_of(j, l, channel, list[last], &seat(j, channel, list[last])->send_port));
-    COPSE_DO(port_of(j, l, channel, after[0], &seat(j, channel, after[0])->receive_port));
+    COPSE_DO(port_of(j, l, channel, list[last], &role(j, channel, list[last])->send_port));
+    COPSE_DO(port_of(j, l, channel, after[0], &role(j, channel, after[0])->receive_port));
   }
   return COPSE_OK;
 }
@@ -188,7 +188,7 @@ static struct tree_ports tree_ports(const struct joiner *j, const struct lists *
 
 static copse_status add_down(const struct joiner *j, const struct lists *l, int channel, int rank,
                              int below) {
-  struct copse_nccl_seat *s = seat(j, channel, rank);
+  struct copse_nccl_role *s = role(j, channel, rank);
   int at = 0;
   while (at + 1 < COPSE_NCCL_DOWNS && s->down[at] >= 0) at++;
   s->down[at] = below;
@@ -205,11 +205,11 @@ static copse_status join_tree(struct joiner *j, const struct lists *l, int chann
   copse_nccl_double_tree(j->m->n_hosts, host, trees);
   const struct copse_nccl_tree_place *place = &trees[channel / j->n % 2];
   for (int i = 0; i + 1 < places_of(j, host); i++) {
-    seat(j, channel, list[i + 1])->up = list[i];
+    role(j, channel, list[i + 1])->up = list[i];
     COPSE_DO(add_down(j, l, channel, list[i], list[i + 1]));
   }
   if (place->up >= 0) {
-    struct copse_nccl_seat *s = seat(j, channel, list[ports.up]);
+    struct copse_nccl_role *s = role(j, channel, list[ports.up]);
     above = tree_ports(j, l, place->up);
     s->up = list_of(j, l, place->up, c)[above.child[place->child]];
     COPSE_DO(port_of(j, l, channel, list[ports.up], &s->up_port));
@@ -264,9 +264,9 @@ static copse_status start(struct joiner *j, const struct lists *ring, const stru
   out->n_graph_channels = j->n;
   out->n_channels = 2 * j->n * (doubles_again(j, ring) ? 2 : 1);
   size_t n = (size_t)out->n_channels * (size_t)out->n_ranks;
-  COPSE_DO(COPSE_ARRAY(&out->arena, n, out->seats, j->err));
+  COPSE_DO(COPSE_ARRAY(&out->arena, n, out->roles, j->err));
   for (size_t i = 0; i < n; i++)
-    out->seats[i] = (struct copse_nccl_seat){-1, -1, -1, -1, {-1, -1, -1}, -1, {-1, -1, -1}};
+    out->roles[i] = (struct copse_nccl_role){-1, -1, -1, -1, {-1, -1, -1}, -1, {-1, -1, -1}};
   return COPSE_OK;
 }
 
@@ -396,18 +396,18 @@ static copse_status add_ring(struct loader *l, copse_collective collective, int 
     COPSE_DO(copse_q_make(n - 1, n * channels, &amount, l->err));
   for (int c = 0; c < j->n_channels; c++)
     for (int r = 0; r < j->n_ranks; r++) {
-      const struct copse_nccl_seat *s = copse_nccl_seat_of(j, c, r);
+      const struct copse_nccl_role *s = copse_nccl_role_of(j, c, r);
       bool idle = (collective == COPSE_BROADCAST && s->next == root) ||
                   (collective == COPSE_REDUCE && r == root);
       if (idle) continue;
       COPSE_DO(add_edge(l, r, s->next, s->send_port,
-                        copse_nccl_seat_of(j, c, s->next)->receive_port, amount));
+                        copse_nccl_role_of(j, c, s->next)->receive_port, amount));
     }
   return COPSE_OK;
 }
 
 /* Returns the port at which `rank` takes data from the rank below it. */
-static int port_below(const struct copse_nccl_seat *s, int below) {
+static int port_below(const struct copse_nccl_role *s, int below) {
   for (int d = 0; d < COPSE_NCCL_DOWNS; d++)
     if (s->down[d] == below) return s->down_port[d];
   return -1;
@@ -418,9 +418,9 @@ static copse_status add_tree(struct loader *l) {
   struct copse_q amount = {1, j->n_channels};
   for (int c = 0; c < j->n_channels; c++)
     for (int r = 0; r < j->n_ranks; r++) {
-      const struct copse_nccl_seat *s = copse_nccl_seat_of(j, c, r);
+      const struct copse_nccl_role *s = copse_nccl_role_of(j, c, r);
       if (s->up < 0) continue;
-      int above = port_below(copse_nccl_seat_of(j, c, s->up), r);
+      int above = port_below(copse_nccl_role_of(j, c, s->up), r);
       COPSE_DO(add_edge(l, r, s->up, s->up_port, above, amount));
       COPSE_DO(add_edge(l, s->up, r, above, s->up_port, amount));
     }

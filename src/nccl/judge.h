@@ -35,7 +35,7 @@
 
 /* What a rank has to do with a channel. Ports are numbers of the machine's; -1: none, as all of a
  * link in a host. */
-struct copse_nccl_seat {
+struct copse_nccl_role {
   int next;                       /* of the ring */
   int send_port, receive_port;    /* towards `next`; from the rank before */
   int up, down[COPSE_NCCL_DOWNS]; /* of the tree; -1: none */
@@ -47,13 +47,13 @@ struct copse_nccl_joined {
   int n_channels;       /* of the communicator */
   int n_graph_channels; /* of a graph: channel c is its c modulo this */
   bool has_ring, has_tree;
-  struct copse_nccl_seat *seats; /* [n_channels * n_ranks] */
+  struct copse_nccl_role *roles; /* [n_channels * n_ranks] */
   struct copse_arena arena;
 };
 
-static inline const struct copse_nccl_seat *copse_nccl_seat_of(
+static inline const struct copse_nccl_role *copse_nccl_role_of(
     const struct copse_nccl_joined *joined, int channel, int rank) {
-  return &joined->seats[(size_t)channel * (size_t)joined->n_ranks + (size_t)rank];
+  return &joined->roles[(size_t)channel * (size_t)joined->n_ranks + (size_t)rank];
 }
 
 /*

@@ -97,8 +97,8 @@ static copse_status find_way(struct copse_baseline_work *w, struct copse_nccl_ma
                              const struct copse_nccl_joined *joined, int channel, int a,
                              struct copse_baseline_way *way) {
   const struct copse_topology *t = w->topology;
-  const struct copse_nccl_seat *s = copse_nccl_seat_of(joined, channel, a);
-  int in = copse_nccl_seat_of(joined, channel, s->next)->receive_port, relay;
+  const struct copse_nccl_role *s = copse_nccl_role_of(joined, channel, a);
+  int in = copse_nccl_role_of(joined, channel, s->next)->receive_port, relay;
   const struct copse_nccl_route *routes[4];
   if (s->send_port < 0 || in < 0) return COPSE_OK;
   int out_node = m->ports[s->send_port].node, in_node = m->ports[in].node;
@@ -142,7 +142,7 @@ static copse_status collect(struct copse_baseline_work *w, struct copse_nccl_mac
     COPSE_DO(COPSE_ARRAY(&w->scratch, (size_t)n, ring.order, w->err));
     COPSE_DO(COPSE_ARRAY(&w->scratch, (size_t)n, ring.ways, w->err));
     for (int i = 1; i < n; i++)
-      ring.order[i] = copse_nccl_seat_of(joined, c, ring.order[i - 1])->next;
+      ring.order[i] = copse_nccl_role_of(joined, c, ring.order[i - 1])->next;
     for (int i = 0; i < n; i++) COPSE_DO(find_way(w, m, joined, c, ring.order[i], &ring.ways[i]));
     while (like < rings->n && !is_same(&rings->ring[like], &ring, n)) like++;
     if (like == rings->n) rings->ring[rings->n++] = ring;

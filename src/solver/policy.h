@@ -438,4 +438,4 @@ static inline int copse_trust_from(int option) { return option > 0 ? option : CO
 #define COPSE_RINGS_BISECTIONS 4
 /* Beyond so many GPUs a search for a channel that comes back to its NIC has one NIC, the nearest,
  * not all. 16 GPUs with 16 NICs: chains 315 in place of 197 GB/s. */
-#define COPSE_RINGS_DOOR_GPUS 10
+#define COPSE_RINGS_PORT_GPUS 10

@@ -358,9 +358,9 @@ static copse_status least_length(struct checker *c, const struct part *p, struct
   int64_t common = 1, whole;
   bool several = c->n_hosts > 1;
   struct copse_verify_orders o = {.n = c->n_gpus,
-                                  .n_doors = several ? c->n_nics : 0,
+                                  .n_ports = several ? c->n_nics : 0,
                                   .closed = !several && !p->chains,
-                                  .same_door = p->chains};
+                                  .same_port = p->chains};
   for (int step = MOVE; step <= (several ? LAST : MOVE); step++)
     COPSE_DO(fill(c, p, (enum step)step, &tables[step], &common, err));
   for (int step = MOVE; step <= LAST; step++) COPSE_DO(make_whole(&tables[step], common, err));

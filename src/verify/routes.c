@@ -269,22 +269,22 @@ static void lower(int64_t *least, int64_t value) {
   if (value < *least) *least = value;
 }
 
-/* Returns what doors `from` to `to` add at a GPU: the least. */
-static int64_t at_doors(const struct copse_verify_orders *o, const int64_t *lengths, int from,
+/* Returns what ports `from` to `to` add at a GPU: the least. */
+static int64_t at_ports(const struct copse_verify_orders *o, const int64_t *lengths, int from,
                         int to, int gpu) {
-  int64_t least = lengths && o->n_doors > 0 ? NONE : 0;
+  int64_t least = lengths && o->n_ports > 0 ? NONE : 0;
   for (int d = from; lengths && d < to; d++) lower(&least, lengths[d * o->n + gpu]);
   return least;
 }
 
-/* Searches orders by these doors; best [2^n * n] by set and last GPU. */
+/* Searches orders by these ports; best [2^n * n] by set and last GPU. */
 static int64_t search_sets(const struct copse_verify_orders *o, int from, int to, int64_t *best) {
   int n = o->n;
   size_t sets = (size_t)1 << n;
   int64_t least = NONE;
   for (size_t i = 0; i < sets * (size_t)n; i++) best[i] = NONE;
   for (int g = 0; g < (o->closed ? 1 : n); g++)
-    best[((size_t)1 << g) * (size_t)n + (size_t)g] = at_doors(o, o->first, from, to, g);
+    best[((size_t)1 << g) * (size_t)n + (size_t)g] = at_ports(o, o->first, from, to, g);
   for (size_t set = 1; set < sets; set++) {
     bool alone = (set & (set - 1)) == 0;
     for (int g = 0; g < n; g++) {
@@ -293,13 +293,13 @@ static int64_t search_sets(const struct copse_verify_orders *o, int from, int to
         size_t with = set | (size_t)1 << h;
         int64_t length = sum(so_far, o->move[g * n + h]);
         if (with == set) continue;
-        if (alone) length = sum(length, at_doors(o, o->second, from, to, h));
+        if (alone) length = sum(length, at_ports(o, o->second, from, to, h));
         lower(&best[with * (size_t)n + (size_t)h], length);
       }
     }
   }
   for (int g = 0; g < n; g++) {
-    int64_t end = o->closed ? o->move[g * n] : at_doors(o, o->last, from, to, g);
+    int64_t end = o->closed ? o->move[g * n] : at_ports(o, o->last, from, to, g);
     lower(&least, sum(best[(sets - 1) * (size_t)n + (size_t)g], end));
   }
   return least;
@@ -308,18 +308,18 @@ static int64_t search_sets(const struct copse_verify_orders *o, int from, int to
 static copse_status over_sets(const struct copse_verify_orders *o, int64_t *least,
                               struct copse_err *err) {
   COPSE_AT_END(copse_free_at) int64_t *best = NULL;
-  bool each = o->same_door && o->n_doors > 0;
+  bool each = o->same_port && o->n_ports > 0;
   COPSE_DO(copse_calloc(((size_t)1 << o->n) * (size_t)o->n, sizeof *best, &best, err));
   *least = NONE;
-  for (int d = 0; d < (each ? o->n_doors : 1); d++)
-    lower(least, search_sets(o, each ? d : 0, each ? d + 1 : o->n_doors, best));
+  for (int d = 0; d < (each ? o->n_ports : 1); d++)
+    lower(least, search_sets(o, each ? d : 0, each ? d + 1 : o->n_ports, best));
   return COPSE_OK;
 }
 
 /* Assignments. */
 struct assignment {
   const struct copse_verify_orders *orders;
-  int m;         /* GPUs, and a depot for the doors */
+  int m;         /* GPUs, and a depot for the ports */
   int *row_of;   /* [m] which goes to it, or -1 */
   int *before;   /* [m] the column before on the path, or -1 */
   int64_t *path; /* [m] length of the shortest path to the column */
@@ -328,8 +328,8 @@ struct assignment {
 static int64_t step(const struct assignment *a, int i, int j) {
   const struct copse_verify_orders *o = a->orders;
   if (i == j) return NONE;
-  if (i == o->n) return at_doors(o, o->first, 0, o->n_doors, j);
-  if (j == o->n) return at_doors(o, o->last, 0, o->n_doors, i);
+  if (i == o->n) return at_ports(o, o->first, 0, o->n_ports, j);
+  if (j == o->n) return at_ports(o, o->last, 0, o->n_ports, i);
   return o->move[i * o->n + j];
 }
 

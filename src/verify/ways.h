@@ -78,11 +78,11 @@ copse_status copse_verify_find_way_out(struct copse_verify_ways *ways, int gpu, 
 #define COPSE_VERIFY_MOST_GPUS 256
 
 struct copse_verify_orders {
-  int n, n_doors;       /* doors: 0 for cycles and chains of one host */
+  int n, n_ports;       /* ports: 0 for cycles and chains of one host */
   bool closed;          /* the last GPU goes to the first */
-  bool same_door;       /* in and out (or at the second GPU) by one */
+  bool same_port;       /* in and out (or at the second GPU) by one */
   const int64_t *move;  /* [n * n] */
-  const int64_t *first; /* [n_doors * n] and what follows: added there; NULL: 0 */
+  const int64_t *first; /* [n_ports * n] and what follows: added there; NULL: 0 */
   const int64_t *second, *last;
 };
 

@@ -294,12 +294,12 @@ static void choose_rows(struct placing *p) {
   }
 }
 
-struct seat {
+struct slot {
   int node;
   double wish;
 };
 
-COPSE_ORDER(by_wish, struct seat, COPSE_UP(wish) ?: COPSE_UP(node))
+COPSE_ORDER(by_wish, struct slot, COPSE_UP(wish) ?: COPSE_UP(node))
 
 /* Returns the middle of what a node is joined to and has a place already. */
 static double wish_of(const struct placing *p, int v, int rows_done) {
@@ -316,14 +316,14 @@ static double wish_of(const struct placing *p, int v, int rows_done) {
   return n > 0 ? sum / n : p->width / 2;
 }
 
-static void seat_row(struct placing *p, struct seat *seats, int row, double y) {
+static void place_row(struct placing *p, struct slot *slots, int row, double y) {
   int n = 0;
   for (int v = 0; v < p->w->topology->n_nodes; v++)
     if (p->w->group_of[v] < 0 && p->row[v] == row)
-      seats[n++] = (struct seat){v, wish_of(p, v, row)};
-  COPSE_SORT(seats, n, by_wish);
+      slots[n++] = (struct slot){v, wish_of(p, v, row)};
+  COPSE_SORT(slots, n, by_wish);
   for (int i = 0; i < n; i++) {
-    struct copse_arrangement_box *box = &p->w->nodes[seats[i].node];
+    struct copse_arrangement_box *box = &p->w->nodes[slots[i].node];
     double room = p->width / n;
     box->width = fmax(box->width, fmin(0.7 * room, 420));
     box->x = MARGIN + (i + 0.5) * room;
@@ -350,14 +350,14 @@ static void widen_for_rows(struct placing *p, int n_rows) {
 
 static copse_status place_around_fabric(struct placing *p) {
   struct copse_arrangement_work *w = p->w;
-  struct seat *seats;
-  COPSE_DO(COPSE_ARRAY(w->arena, (size_t)w->topology->n_nodes, seats, w->err));
+  struct slot *slots;
+  COPSE_DO(COPSE_ARRAY(w->arena, (size_t)w->topology->n_nodes, slots, w->err));
   choose_columns(p);
   choose_rows(p);
   int n_rows = count_rows(p);
   widen_for_rows(p, n_rows);
   double y = put_hosts(p, 0, p->above, 0, false) - GAP;
-  for (int row = 0; row < n_rows; row++) seat_row(p, seats, row, y + (row + 1) * ROW);
+  for (int row = 0; row < n_rows; row++) place_row(p, slots, row, y + (row + 1) * ROW);
   y += (n_rows + 1) * ROW;
   y = put_hosts(p, p->above, w->n_parts, y, true);
   p->height = y - GAP;

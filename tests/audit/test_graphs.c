@@ -15,14 +15,14 @@
 static void print_joined(const struct copse_nccl_joined *j, struct copse_text *text) {
   for (int c = 0; c < j->n_channels; c++) {
     copse_text_add(text, "Channel %02d/%02d :", c, j->n_channels);
-    for (int i = 0, r = 0; i < j->n_ranks; i++, r = copse_nccl_seat_of(j, c, r)->next)
+    for (int i = 0, r = 0; i < j->n_ranks; i++, r = copse_nccl_role_of(j, c, r)->next)
       copse_text_add(text, " %d", r);
     copse_text_add(text, "\n");
   }
   for (int r = 0; r < j->n_ranks; r++) {
     copse_text_add(text, "rank %d Trees", r);
     for (int c = 0; c < j->n_channels; c++) {
-      const struct copse_nccl_seat *s = copse_nccl_seat_of(j, c, r);
+      const struct copse_nccl_role *s = copse_nccl_role_of(j, c, r);
       copse_text_add(text, " [%d] %d/%d/%d->%d->%d", c, s->down[0], s->down[1], s->down[2], r,
                      s->up);
     }

@@ -13,20 +13,20 @@
 
 #define MOST 20 /* GPUs */
 #define ROWS 12
-#define DOORS 3
+#define PORTS 3
 #define STEPS (MOST * MOST)
 
 /* An instance and its memory. */
 struct random_instance {
   struct copse_ring_instance instance;
   struct copse_q bandwidth[ROWS];
-  struct copse_ring_step move[STEPS], enter[DOORS * MOST], leave[DOORS * MOST],
-      second[DOORS * MOST];
-  struct copse_ring_load loads[3 * STEPS + 9 * DOORS * MOST];
+  struct copse_ring_step move[STEPS], enter[PORTS * MOST], leave[PORTS * MOST],
+      second[PORTS * MOST];
+  struct copse_ring_load loads[3 * STEPS + 9 * PORTS * MOST];
   int n_loads;
 };
 
-enum kind { CLOSED, CHAIN, ANY_DOOR, SAME_DOOR, SECOND, KINDS };
+enum kind { CLOSED, CHAIN, ANY_PORT, SAME_PORT, SECOND, KINDS };
 
 /* Up to three rows, each once; now and then no step at all. */
 static void make_step(struct random_instance *r, uint64_t *state, struct copse_ring_step *step,
@@ -50,19 +50,19 @@ static void make_instance(struct random_instance *r, uint64_t seed, int n, enum 
                                     .bandwidth = r->bandwidth,
                                     .move = r->move,
                                     .closed = kind == CLOSED,
-                                    .n_doors = kind >= ANY_DOOR ? DOORS : 0,
-                                    .same_door = kind == CHAIN || kind >= SAME_DOOR};
+                                    .n_ports = kind >= ANY_PORT ? PORTS : 0,
+                                    .same_port = kind == CHAIN || kind >= SAME_PORT};
   for (int k = 0; k < i->n_rows; k++)
     r->bandwidth[k] = (struct copse_q){copse_test_random_int(&state, 1, 40), 1};
   for (int k = 0; k < n * n; k++)
     if (k / n != k % n) make_step(r, &state, &r->move[k], true);
-  for (int k = 0; k < i->n_doors * n; k++) {
+  for (int k = 0; k < i->n_ports * n; k++) {
     make_step(r, &state, &r->enter[k], false);
     make_step(r, &state, &r->leave[k], false);
     make_step(r, &state, &r->second[k], false);
   }
-  if (i->n_doors > 0) i->enter = r->enter;
-  if (i->n_doors > 0 && kind != SECOND) i->leave = r->leave;
+  if (i->n_ports > 0) i->enter = r->enter;
+  if (i->n_ports > 0 && kind != SECOND) i->leave = r->leave;
   if (kind == SECOND) i->second = r->second;
 }
 
@@ -84,14 +84,14 @@ static bool exists(const struct copse_ring_instance *i, const struct copse_ring 
   return true;
 }
 
-static void try_doors(struct all *a) {
+static void try_ports(struct all *a) {
   const struct copse_ring_instance *i = a->instance;
   struct copse_ring ring = {a->order, {-1, -1}};
   if (!exists(i, &ring)) return;
-  for (int in = 0; in < (i->n_doors ? i->n_doors : 1); in++) {
-    for (int out = 0; out < (i->n_doors ? i->n_doors : 1); out++) {
-      if (i->same_door && in != out) continue;
-      if (i->n_doors) ring = (struct copse_ring){a->order, {in, out}};
+  for (int in = 0; in < (i->n_ports ? i->n_ports : 1); in++) {
+    for (int out = 0; out < (i->n_ports ? i->n_ports : 1); out++) {
+      if (i->same_port && in != out) continue;
+      if (i->n_ports) ring = (struct copse_ring){a->order, {in, out}};
       a->each(a, &ring);
     }
   }
@@ -99,7 +99,7 @@ static void try_doors(struct all *a) {
 
 static void permute(struct all *a, int at) {
   if (at == a->instance->n_gpus) {
-    try_doors(a);
+    try_ports(a);
     return;
   }
   for (int k = at; k < a->instance->n_gpus; k++) {
@@ -249,7 +249,7 @@ START_TEST(the_optimum_is_that_of_all_orders) {
 }
 END_TEST
 
-/* Where a search takes one door at a time (COPSE_RINGS_DOOR_GPUS), if there are doors. */
+/* Where a search takes one port at a time (COPSE_RINGS_PORT_GPUS), if there are ports. */
 START_TEST(packings_of_more_gpus_fit_too) {
   struct random_instance r;
   struct copse_ring_set set;
@@ -297,7 +297,7 @@ START_TEST(many_gpus_have_a_bound_below_every_order) {
     int swap = order[a];
     order[a] = order[b];
     order[b] = swap;
-    if (r.instance.n_doors) ring.doors[0] = ring.doors[1] = trial % DOORS;
+    if (r.instance.n_ports) ring.ports[0] = ring.ports[1] = trial % PORTS;
     ck_assert(length_of(&r.instance, &ring, lengths) >= least);
   }
   copse_arena_free(&arena);

@@ -50,8 +50,8 @@
  *   short; the one piece of a block that never is, is its last (hi = 1). An alltoall by demand,
  *   whose blocks may be empty, has no plan of packets, nor does one take counts of pairs at launch.
  * - In an allreduce, allgather, reduce_scatter and alltoall every rank that sends to another is
- *   notified of it anyway. In a broadcast and a reduce nobody answers: there receivers *greet* with
- *   a real signal that they have entered, and senders wait for it (lower/packets.c).
+ *   notified of it anyway. In a broadcast and a reduce nobody answers: there receivers have
+ *   a real signal say that they have entered, and senders wait for it (lower/packets.c).
  * - A launch without elements sends nothing, so it is no launch: it has no number.
  *
  * The numbers start again after 2^32 launches, half a day of small ones. A short message leaves a

@@ -32,7 +32,8 @@
  * and the executor on one thread goes by them. An executor that looks at packets skips them, and so
  * must find both ends of a channel marked or neither (check/proof.c).
  *
- * Who may overwrite packets, and why a broadcast and a reduce greet: check/proof.c.
+ * Who may overwrite packets, and why a broadcast and a reduce signal that a rank has entered:
+ * check/proof.c.
  */
 #include <string.h>
 
@@ -46,7 +47,7 @@ struct link {
                            each of the rank's ways */
   uint32_t read;        /* at a root without a reduction, from each way but the first: that it has
                            read the input, which in place is the output of the root's own copy */
-  uint32_t greeting;    /* channel from the receiver; only with `greets` */
+  uint32_t entry_channel; /* channel from the receiver; only with `signals_entry` */
   uint32_t up_region;   /* at the parent, for what the rank sends up */
   uint32_t down_region; /* at the rank, for what comes down */
   int ways;   /* roles that the rank's puts to its children in the broadcast are dealt to */
@@ -61,7 +62,7 @@ struct lowering {
   int *first_worker;  /* [n_ranks] */
   int *worker;        /* [n_units] of each rank, but for the second way on */
   struct link *links; /* [n_units * n_ranks] */
-  bool greets;        /* receivers must signal that they have entered, as nobody answers */
+  bool signals_entry; /* receivers must signal that they have entered, as nobody answers */
 };
 
 static struct link *link_of(const struct lowering *l, int u, int rank) {
@@ -196,7 +197,8 @@ static void make_down_channels(struct lowering *l, int u, int rank) {
     else
       add_channel(l, parent, link->sender, rank, worker);
   }
-  if (parent >= 0 && l->greets) link->greeting = add_channel(l, rank, own, parent, link->sender);
+  if (parent >= 0 && l->signals_entry)
+    link->entry_channel = add_channel(l, rank, own, parent, link->sender);
 }
 
 static void make_channels(struct lowering *l) {
@@ -207,7 +209,8 @@ static void make_channels(struct lowering *l) {
       if (unit->reduce && rank != unit->root) {
         int parent = unit->reduce->parent[rank];
         link->up = add_channel(l, rank, l->worker[u], parent, l->worker[u]);
-        if (l->greets) link->greeting = add_channel(l, parent, l->worker[u], rank, l->worker[u]);
+        if (l->signals_entry)
+          link->entry_channel = add_channel(l, parent, l->worker[u], rank, l->worker[u]);
       }
       if (unit->broadcast) make_down_channels(l, u, rank);
     }
@@ -251,7 +254,7 @@ static void add_reduce(struct lowering *l, int u, int rank) {
   bool root = rank == unit->root;
   for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
     copse_build_data_wait(l->b, link_of(l, u, tree->children[i])->up);
-  if (!root && l->greets) copse_build_wait(l->b, COPSE_WHEN_FIRST, link->greeting);
+  if (!root && l->signals_entry) copse_build_wait(l->b, COPSE_WHEN_FIRST, link->entry_channel);
   uint32_t first = l->b->header.n_operands;
   copse_build_block(l->b, rank, COPSE_BUFFER_INPUT, unit->block);
   for (int i = tree->first_child[rank]; i < tree->first_child[rank + 1]; i++)
@@ -281,8 +284,8 @@ static void add_broadcast(struct lowering *l, int u, int rank, int way) {
   int from = first_of_way(l, u, rank, way), end = first_of_way(l, u, rank, way + 1);
   if (root && unit->reduce) return; /* done when it had summed up */
   if (!root) copse_build_data_wait(l->b, link->down + (uint32_t)way);
-  for (int i = from; i < end && l->greets; i++)
-    copse_build_wait(l->b, COPSE_WHEN_FIRST, link_of(l, u, tree->children[i])->greeting);
+  for (int i = from; i < end && l->signals_entry; i++)
+    copse_build_wait(l->b, COPSE_WHEN_FIRST, link_of(l, u, tree->children[i])->entry_channel);
   uint32_t first = l->b->header.n_operands;
   if (root)
     copse_build_block(l->b, rank, COPSE_BUFFER_INPUT, unit->block);
@@ -310,14 +313,14 @@ static void add_own(struct lowering *l, int u, int rank) {
 }
 
 /* Adds what a receiver signals before it waits for anything. */
-static void add_greetings(struct lowering *l, int u, int rank) {
+static void add_entry_signals(struct lowering *l, int u, int rank) {
   const struct copse_unit *unit = &l->units.units[u];
   const struct copse_unit_tree *up = unit->reduce;
-  if (!l->greets) return;
+  if (!l->signals_entry) return;
   if (unit->broadcast && rank != unit->root)
-    copse_build_signal(l->b, COPSE_WHEN_FIRST, link_of(l, u, rank)->greeting);
+    copse_build_signal(l->b, COPSE_WHEN_FIRST, link_of(l, u, rank)->entry_channel);
   for (int i = up ? up->first_child[rank] : 0; up && i < up->first_child[rank + 1]; i++)
-    copse_build_signal(l->b, COPSE_WHEN_FIRST, link_of(l, u, up->children[i])->greeting);
+    copse_build_signal(l->b, COPSE_WHEN_FIRST, link_of(l, u, up->children[i])->entry_channel);
 }
 
 /* Adds a worker's part of a unit's broadcast, if the rank is its root, or if it isn't (`of_root`).
@@ -333,7 +336,7 @@ static void add_tree_worker(struct lowering *l, int rank, int worker) {
   for (int step = 0; step < 5; step++)
     for (int u = 0; u < l->units.n_units; u++) {
       bool own = l->worker[u] == worker, broadcasts = l->units.units[u].broadcast;
-      if (step == 0 && own) add_greetings(l, u, rank);
+      if (step == 0 && own) add_entry_signals(l, u, rank);
       if (step == 1 && own && l->units.units[u].reduce) add_reduce(l, u, rank);
       if (step == 2 || step == 3) add_ways(l, u, rank, worker, step == 2);
       if (step == 4 && own && broadcasts) add_own(l, u, rank);
@@ -344,7 +347,7 @@ static void add_tree_worker(struct lowering *l, int rank, int worker) {
 copse_status copse_lower_packets(struct copse_plan_build *b) {
   struct lowering l = {.b = b,
                        .n_ranks = b->schedule->n_ranks,
-                       .greets = copse_collective_rooted(b->schedule->collective)};
+                       .signals_entry = copse_collective_rooted(b->schedule->collective)};
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   COPSE_DO(copse_units_make(&scratch, b->schedule, b->options.instances, false, &l.units, b->err));
   size_t n = (size_t)l.units.n_units;

@@ -6,9 +6,9 @@
  * an alltoall all first hops, then all second ones. Two blocks of one number share one channel, and
  * since both ends keep that order, what is signalled first is what is waited for first:
  *
- *   block b of rank 0   | greet | reduce unit 0 | reduce unit 4 | broadcast 0 | broadcast 4 |
+ *   block b of rank 0   | enter | reduce unit 0 | reduce unit 4 | broadcast 0 | broadcast 4 |
  *        channel b <-> b        signals and waits in the same order at both ends
- *   block b of rank 1   | greet | reduce unit 0 | reduce unit 4 | broadcast 0 | broadcast 4 |
+ *   block b of rank 1   | enter | reduce unit 0 | reduce unit 4 | broadcast 0 | broadcast 4 |
  *
  * Blocks start with a handshake of all their peers. Ranks of one host use memory channels. Others
  * use ports, through scratch, since a port reads a buffer from where its allocation starts, and
@@ -261,7 +261,7 @@ static struct place output(const struct job *j, const struct copse_chunk_run *s,
 
 /* Makes a copy in scratch for a port to read. Ports read buffers from where their allocation
  * starts, so these won't do; and they may still read when the rank has left. Only its own block
- * writes to this place, in the next launch after the receiver's greeting, and so not too early. */
+ * writes to this place, in the next launch after the receiver has entered, and so not too early. */
 static void stage(struct block *b, struct place *at, int count) {
   struct place staged = take_scratch(b->job, b->rank, count);
   add_data(b, "copy", at, 1, &staged, 1, count);
@@ -428,7 +428,7 @@ static void emit_paths(struct job *j) {
 
 /* ---- a switch that copies and adds ----------------------------------------------------- */
 
-/* Fills the outputs with what the switch sums, before all greet. */
+/* Fills the outputs with what the switch sums, before the handshake. */
 static void fill_outputs(struct job *j) {
   for (size_t i = 0; i < j->cut.n_runs && j->options.out_of_place; i++)
     for (int r = 0; r < j->schedule->n_ranks; r++) {
@@ -464,9 +464,9 @@ static void deal(struct job *j) {
   }
 }
 
-/* Greets before anything is written to a peer: it has entered the launch. `data`: and what a switch
- * sums, or has stored, is there. */
-static void greet(struct block *b, bool data) {
+/* Adds the handshake before anything is written to a peer: it has entered the launch; with `data`
+ * what a switch sums, or has stored, is there. */
+static void handshake(struct block *b, bool data) {
   const char *const names[] = {data ? "signal" : "rlxsignal", data ? "wait" : "rlxwait"};
   if (data) meet(b);
   for (int i = 0; i < 2; i++)
@@ -516,12 +516,12 @@ static copse_status attempt(struct job *j, int n_blocks, struct misfit *misfit) 
     j->blocks[i] = (struct block){.job = j, .rank = i / n_blocks};
   deal(j);
   if (j->multicast) fill_outputs(j);
-  for (int i = 0; i < (int)n * n_blocks; i++) greet(&j->blocks[i], j->multicast);
+  for (int i = 0; i < (int)n * n_blocks; i++) handshake(&j->blocks[i], j->multicast);
   if (j->multicast)
     emit_groups(j);
   else
     (j->schedule->collective == COPSE_ALLTOALL ? emit_paths : emit_trees)(j);
-  for (int i = 0; i < (int)n * n_blocks && j->multicast; i++) greet(&j->blocks[i], true);
+  for (int i = 0; i < (int)n * n_blocks && j->multicast; i++) handshake(&j->blocks[i], true);
   for (int i = 0; i < (int)n * n_blocks; i++)
     COPSE_KEEP(j, copse_text_status(&j->blocks[i].ops, j->err));
   *misfit = find_misfit(j);

@@ -299,7 +299,7 @@ static copse_status find_narrowest(const struct causes *c, int *link, struct cop
   for (int ch = 0; ch < j->n_channels; ch++)
     for (int r = 0; r < j->n_ranks; r++) {
       const struct copse_nccl_route *route;
-      int next = copse_nccl_seat_of(j, ch, r)->next;
+      int next = copse_nccl_role_of(j, ch, r)->next;
       if (c->in->machine->host_of_rank[r] != c->in->machine->host_of_rank[next]) continue;
       COPSE_DO(copse_nccl_find_route(c->in->machine, t->rank_nodes[r], t->rank_nodes[next], &route,
                                      c->err));
@@ -668,7 +668,7 @@ static copse_status find_far_nics(struct causes *c) {
   struct far far = {0};
   for (int ch = 0; ch < j->n_channels; ch++)
     for (int r = 0; r < j->n_ranks; r++) {
-      const struct copse_nccl_seat *s = copse_nccl_seat_of(j, ch, r);
+      const struct copse_nccl_role *s = copse_nccl_role_of(j, ch, r);
       COPSE_DO(look_at_end(c, r, s->send_port, true, &far));
       COPSE_DO(look_at_end(c, r, s->receive_port, false, &far));
     }
@@ -733,9 +733,9 @@ static copse_status find_crossings(struct causes *c) {
   if (c->verdict.link < 0 || !is_network(c, c->verdict.link)) return COPSE_OK;
   for (int ch = 0; ch < j->n_channels; ch++)
     for (int r = 0; r < j->n_ranks; r++) {
-      const struct copse_nccl_seat *s = copse_nccl_seat_of(j, ch, r);
+      const struct copse_nccl_role *s = copse_nccl_role_of(j, ch, r);
       const struct copse_nccl_route *route;
-      int in = copse_nccl_seat_of(j, ch, s->next)->receive_port;
+      int in = copse_nccl_role_of(j, ch, s->next)->receive_port;
       if (s->send_port < 0 || in < 0) continue;
       COPSE_DO(copse_nccl_find_route(c->in->machine, m->ports[s->send_port].node, m->ports[in].node,
                                      &route, c->err));

@@ -440,12 +440,12 @@ copse_status copse_rccl_rings(const struct copse_nccl_graphs *graphs, int hosts,
 
 static copse_status add_tree(const struct copse_nccl_joined *joined, int channel, int rank,
                              int depth, struct copse_text *out, struct copse_err *err) {
-  const struct copse_nccl_seat *seat = copse_nccl_seat_of(joined, channel, rank);
+  const struct copse_nccl_role *role = copse_nccl_role_of(joined, channel, rank);
   if (depth == MAX_DEPTH)
     return copse_fail(err, COPSE_UNSUPPORTED, "a tree of more than %d ranks in a row", MAX_DEPTH);
   copse_text_add(out, "(%d", rank);
   for (int d = 0; d < COPSE_NCCL_DOWNS; d++)
-    if (seat->down[d] >= 0) COPSE_DO(add_tree(joined, channel, seat->down[d], depth + 1, out, err));
+    if (role->down[d] >= 0) COPSE_DO(add_tree(joined, channel, role->down[d], depth + 1, out, err));
   copse_text_add(out, ")");
   return COPSE_OK;
 }
@@ -455,7 +455,7 @@ copse_status copse_rccl_trees(const struct copse_nccl_joined *joined, int channe
   if (!joined->has_tree) return copse_fail(err, COPSE_UNSUPPORTED, "no trees for RCCL_TREES");
   for (int c = 0; c < channels && c < joined->n_channels; c++) {
     int root = 0;
-    while (root < joined->n_ranks && copse_nccl_seat_of(joined, c, root)->up >= 0) root++;
+    while (root < joined->n_ranks && copse_nccl_role_of(joined, c, root)->up >= 0) root++;
     if (root == joined->n_ranks) return copse_fail(err, COPSE_INTERNAL, "a tree without a root");
     copse_text_add(out, c > 0 ? "|" : "");
     COPSE_DO(add_tree(joined, c, root, 0, out, err));

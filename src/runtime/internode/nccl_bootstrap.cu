@@ -201,8 +201,8 @@ copse_status copse_nccl_links_of(const copse_bootstrap *bootstrap, struct copse_
   return COPSE_OK;
 }
 
-/* How all before it went at each rank; rank 0 invites the others. */
-struct invitation {
+/* What each rank brings: its status so far, and from rank 0 the new communicator's id. */
+struct joining {
   int32_t status, result;
   struct copse_nccl_id id;
 };
@@ -237,8 +237,8 @@ void copse_nccl_end(int (*call)(void *comm), void *comm, int device) {
   (void)copse_run_detached(run_ending, it, copse_nccl_end_seconds);
 }
 
-static copse_status check_invitations(const struct copse_cuda *cuda, const struct invitation *all,
-                                      copse_status mine, struct copse_err *err) {
+static copse_status check_joining(const struct copse_cuda *cuda, const struct joining *all,
+                                  copse_status mine, struct copse_err *err) {
   for (uint32_t r = 0; r < cuda->n_ranks && mine == COPSE_OK; r++)
     if (all[r].status != COPSE_OK)
       return copse_fail(err, (copse_status)all[r].status, "stopped because rank %u failed: %s", r,
@@ -250,13 +250,13 @@ copse_status copse_nccl_links_join(struct copse_nccl_links *links, const struct 
                                    copse_status before, struct copse_err *err) {
   const uint32_t rank = cuda->first_local, *leave = &cuda->control->leave;
   /* on the stack: failing here would leave others waiting */
-  struct invitation mine, all[COPSE_CUDA_MAX_RANKS];
+  struct joining mine, all[COPSE_CUDA_MAX_RANKS];
   void *comm = NULL;
   memset(&mine, 0, sizeof mine);
   mine.status = (int32_t)before;
   if (rank == 0 && before == COPSE_OK) mine.result = links->get_unique_id(&mine.id);
   COPSE_DO(copse_cuda_gather(cuda, &mine, all, sizeof mine, before == COPSE_OK ? err : NULL));
-  COPSE_DO(check_invitations(cuda, all, before, err));
+  COPSE_DO(check_joining(cuda, all, before, err));
   COPSE_DO(copse_nccl_check(links, all[0].result, "ncclGetUniqueId of rank 0", err));
   int result = init(links, &comm, cuda->n_ranks, &all[0].id, rank);
   const bool goes_on = result == COPSE_NCCL_IN_PROGRESS;

@@ -47,11 +47,11 @@ void copse_ring_add_load(const struct copse_ring_instance *instance, const struc
   for (int i = 0; i + 1 < n; i++)
     add_step(&instance->move[ring->gpus[i] * n + ring->gpus[i + 1]], load);
   if (instance->closed) add_step(&instance->move[last * n + first], load);
-  if (instance->n_doors == 0) return;
-  add_step(&instance->enter[ring->doors[0] * n + first], load);
-  if (instance->leave) add_step(&instance->leave[ring->doors[1] * n + last], load);
+  if (instance->n_ports == 0) return;
+  add_step(&instance->enter[ring->ports[0] * n + first], load);
+  if (instance->leave) add_step(&instance->leave[ring->ports[1] * n + last], load);
   if (instance->second && n > 1)
-    add_step(&instance->second[ring->doors[1] * n + ring->gpus[1]], load);
+    add_step(&instance->second[ring->ports[1] * n + ring->gpus[1]], load);
 }
 
 /* ---- bounds --------------------------------------------------------------------------------- */
@@ -367,7 +367,7 @@ static copse_status generate(struct generation *g, struct copse_err *err) {
   int added;
   double than = INFINITY;
   bool large = g->instance->n_gpus > COPSE_RINGS_EXACT_GPUS;
-  if (g->instance->n_doors == 0) COPSE_DO(decompose(g, err));
+  if (g->instance->n_ports == 0) COPSE_DO(decompose(g, err));
   for (int r = 0; r < g->instance->n_rows; r++)
     g->price[r] = g->decomposed ? 1 : g->inverse[r]; /* a cycle passes n links, full ones */
   int most = large ? COPSE_RINGS_LONG_ROUNDS : COPSE_RINGS_ROUNDS;
@@ -587,9 +587,9 @@ static bool is_crowded(const struct packer *p) {
   return false;
 }
 
-/* Whether channels are searched with one door at a time, as for many GPUs. */
-static bool takes_one_door(const struct copse_ring_instance *instance) {
-  return instance->same_door && instance->n_doors > 1 && instance->n_gpus > COPSE_RINGS_DOOR_GPUS;
+/* Whether channels are searched with one port at a time, as for many GPUs. */
+static bool takes_one_port(const struct copse_ring_instance *instance) {
+  return instance->same_port && instance->n_ports > 1 && instance->n_gpus > COPSE_RINGS_PORT_GPUS;
 }
 
 static int64_t step_length(const struct packer *p, const struct copse_ring_step *step) {
@@ -598,12 +598,12 @@ static int64_t step_length(const struct packer *p, const struct copse_ring_step 
   return step->exists ? sum : INT64_MAX;
 }
 
-/* Chooses the door that is nearest to a GPU: with one of them the search is as much shorter. */
-static int choose_door(const struct packer *p) {
+/* Chooses the port that is nearest to a GPU: with one of them the search is as much shorter. */
+static int choose_port(const struct packer *p) {
   const struct copse_ring_instance *instance = p->instance;
   int64_t least = INT64_MAX;
   int best = 0;
-  for (int i = 0; i < instance->n_doors * instance->n_gpus; i++) {
+  for (int i = 0; i < instance->n_ports * instance->n_gpus; i++) {
     int64_t length = step_length(p, &instance->enter[i]);
     if (length < least) least = length, best = i / instance->n_gpus;
   }
@@ -614,22 +614,22 @@ static copse_status reroute(struct packer *p, int n, int c, int64_t longest, int
                             uint64_t *state, struct copse_err *err) {
   struct copse_ring_instance instance = *p->instance;
   int64_t least;
-  int found, door = 0;
+  int found, port = 0;
   bool exact;
   count_routed(p, n, c);
   set_lengths(p, longest, noise, state);
-  if (takes_one_door(p->instance)) {
-    door = choose_door(p);
-    instance.n_doors = 1;
-    instance.enter += door * instance.n_gpus;
-    if (instance.leave) instance.leave += door * instance.n_gpus;
-    if (instance.second) instance.second += door * instance.n_gpus;
+  if (takes_one_port(p->instance)) {
+    port = choose_port(p);
+    instance.n_ports = 1;
+    instance.enter += port * instance.n_gpus;
+    if (instance.leave) instance.leave += port * instance.n_gpus;
+    if (instance.second) instance.second += port * instance.n_gpus;
   }
   COPSE_DO(copse_rings_shortest(&instance, p->lengths, &p->scratch, p->found, &found, &least,
                                 &exact, err));
   if (found == 0) return COPSE_OK;
   p->routed[c] = p->found[0];
-  if (p->routed[c].doors[0] >= 0) p->routed[c].doors[0] += door, p->routed[c].doors[1] += door;
+  if (p->routed[c].ports[0] >= 0) p->routed[c].ports[0] += port, p->routed[c].ports[1] += port;
   return COPSE_OK;
 }
 
@@ -656,8 +656,8 @@ static copse_status take_best(struct packer *p, int n, struct copse_err *err) {
 static int64_t count_steps(const struct copse_ring_instance *instance) {
   int64_t m = instance->n_gpus + !instance->closed;
   if (instance->n_gpus > COPSE_RINGS_EXACT_GPUS) return m * m * m;
-  bool each = instance->same_door && instance->n_doors > 1 && !takes_one_door(instance);
-  return ((m * m) << (m - 1)) / 4 * (each ? instance->n_doors : 1);
+  bool each = instance->same_port && instance->n_ports > 1 && !takes_one_port(instance);
+  return ((m * m) << (m - 1)) / 4 * (each ? instance->n_ports : 1);
 }
 
 /* Keeps the n channels routed, whose loads are p->total, if they are the fastest so far. */

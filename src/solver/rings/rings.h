@@ -6,9 +6,9 @@
  *   host of many   NIC -> g0 -> g1 -> .. -> NIC     a Hamiltonian path from NIC to NIC
  *   chain          g0 -> g1 -> ..                   a Hamiltonian path
  *
- * A door is where a channel may enter and leave a host: a NIC, as rings of several hosts have it.
+ * A port is where a channel may enter and leave a host: a NIC, as rings of several hosts have it.
  * The depot, as in vehicle routing, is the node at which the search lets every cycle begin: the
- * doors together, or without doors the last GPU.
+ * ports together, or without ports the last GPU.
  *
  * An instance says what a step from one GPU to another loads; the links are rows. The fractional
  * optimum is found by column generation (Gilmore and Gomory 1961; Dantzig and Wolfe 1960), a column
@@ -46,18 +46,18 @@ struct copse_ring_instance {
   int n_gpus, n_rows;
   const struct copse_q *bandwidth;             /* [n_rows] > 0 */
   const struct copse_ring_step *move;          /* [n_gpus * n_gpus] from i to j at i * n_gpus + j */
-  bool closed;                                 /* the last GPU goes to the first; without doors */
-  int n_doors;                                 /* 0: cycles or chains */
-  const struct copse_ring_step *enter, *leave; /* [n_doors * n_gpus] by door; leave may be NULL */
-  const struct copse_ring_step *second; /* [n_doors * n_gpus] at the second GPU, beside the move to
-                                           it; may be NULL, and is for same_door alone */
-  bool same_door;                       /* a channel enters and leaves by one */
+  bool closed;                                 /* the last GPU goes to the first; without ports */
+  int n_ports;                                 /* 0: cycles or chains */
+  const struct copse_ring_step *enter, *leave; /* [n_ports * n_gpus] by port; leave may be NULL */
+  const struct copse_ring_step *second; /* [n_ports * n_gpus] at the second GPU, beside the move to
+                                           it; may be NULL, and is for same_port alone */
+  bool same_port;                       /* a channel enters and leaves by one */
 };
 
 /* One order. */
 struct copse_ring {
   const int *gpus; /* [n_gpus] */
-  int doors[2];    /* of the first GPU, of the last; -1 without */
+  int ports[2];    /* of the first GPU, of the last; -1 without */
 };
 
 /* Every channel loads rows by lengths at least `least`, so n * s <= GBps = sum of bandwidth *

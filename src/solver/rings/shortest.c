@@ -1,6 +1,6 @@
 /*
  * The shortest order of all GPUs under lengths on rows: a cycle through a depot, which is the last
- * GPU of a closed ring, else the doors. Up to COPSE_RINGS_EXACT_GPUS by the dynamic programme over
+ * GPU of a closed ring, else the ports. Up to COPSE_RINGS_EXACT_GPUS by the dynamic programme over
  * sets of Held and Karp (SIAM Journal 10, 1962). Beyond, the assignment problem (Kuhn 1955, in the
  * form of Jonker and Volgenant 1987: shortest augmenting paths) is a lower bound, and its cycles
  * joined at least cost (Karp 1979) are an order, improved by local search with kicks.
@@ -20,7 +20,7 @@ struct search {
   int64_t *cost;   /* [m * m] */
   int64_t *cost_to; /* the same by the node that it leads to */
   int64_t *second; /* [m] beside the step to the second GPU; 0 */
-  int *in, *out;   /* [n] doors of a first, of a last GPU */
+  int *in, *out;   /* [n] ports of a first, of a last GPU */
   int64_t
       *set_cost;  /* [2^(m - 1) * (m - 1)] least cost from the depot through the set to its last */
   struct copse_arena scratch, *arena;
@@ -38,8 +38,8 @@ static int64_t length_of(const struct search *s, const struct copse_ring_step *s
 }
 
 /* Keeps the order if it is among the n_gpus shortest. */
-static copse_status keep(struct search *s, const int *order, int64_t cost, int door_in,
-                         int door_out, struct copse_err *err) {
+static copse_status keep(struct search *s, const int *order, int64_t cost, int port_in,
+                         int port_out, struct copse_err *err) {
   int at = s->n_found, *gpus;
   if (at == s->n && cost >= s->found_cost[at - 1]) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(s->arena, (size_t)s->n, gpus, err));
@@ -52,7 +52,7 @@ static copse_status keep(struct search *s, const int *order, int64_t cost, int d
     s->found[at] = s->found[at - 1];
     s->found_cost[at] = s->found_cost[at - 1];
   }
-  s->found[at] = (struct copse_ring){gpus, {door_in, door_out}};
+  s->found[at] = (struct copse_ring){gpus, {port_in, port_out}};
   s->found_cost[at] = cost;
   return COPSE_OK;
 }
@@ -87,7 +87,7 @@ static int before(const struct search *s, size_t set, int last) {
   return from;
 }
 
-/* Finds the orders that end at each node; those of one door only the best of them. */
+/* Finds the orders that end at each node; those of one port only the best of them. */
 static copse_status over_sets(struct search *s, bool all, struct copse_err *err) {
   int k = s->m - 1, order[COPSE_RINGS_EXACT_GPUS + 1];
   size_t full = ((size_t)1 << k) - 1;
@@ -303,24 +303,24 @@ static void kick(struct cycle *c) {
   if (k + 2 < m) swap_segments(c, k - 1, k, k + 1);
 }
 
-/* Returns the cheapest doors of a first and a last GPU. */
-static int64_t least_doors(const struct search *s, int first, int last, int doors[2]) {
+/* Returns the cheapest ports of a first and a last GPU. */
+static int64_t least_ports(const struct search *s, int first, int last, int ports[2]) {
   const struct copse_ring_instance *instance = s->instance;
   int64_t least = arc(s, s->m - 1, first) + arc(s, last, s->m - 1);
-  doors[0] = s->in[first];
-  doors[1] = s->out[last];
-  if (!instance->same_door || doors[0] == doors[1]) return least;
+  ports[0] = s->in[first];
+  ports[1] = s->out[last];
+  if (!instance->same_port || ports[0] == ports[1]) return least;
   least = NONE;
-  for (int d = 0; d < instance->n_doors; d++) {
+  for (int d = 0; d < instance->n_ports; d++) {
     int64_t cost = length_of(s, &instance->enter[d * s->n + first]);
     if (instance->leave) cost += length_of(s, &instance->leave[d * s->n + last]);
-    if (cost < least) least = cost, doors[0] = doors[1] = d;
+    if (cost < least) least = cost, ports[0] = ports[1] = d;
   }
   return least;
 }
 
 /* Finds the orders that a cycle of nodes is when the depot stands elsewhere in it, the cycle's own
- * among them: channels over a switch differ by little else. Of doors, those that are cheapest
+ * among them: channels over a switch differ by little else. Of ports, those that are cheapest
  * there. */
 static copse_status cut_open(struct search *s, const int *next, int *order, struct copse_err *err) {
   int depot = s->m - 1, n = s->n, first = next[depot];
@@ -329,9 +329,9 @@ static copse_status cut_open(struct search *s, const int *next, int *order, stru
   for (int i = 0; i < n; i++) around += arc(s, order[i], order[(i + 1) % n]);
   if (s->instance->closed) return around < NONE ? keep(s, order, around, -1, -1, err) : COPSE_OK;
   for (int turn = 0; turn < n; turn++) {
-    int last = order[n - 1], head = order[0], doors[2];
-    int64_t cost = around - (n > 1 ? arc(s, last, head) : 0) + least_doors(s, head, last, doors);
-    if (cost < NONE) COPSE_DO(keep(s, order, cost, doors[0], doors[1], err));
+    int last = order[n - 1], head = order[0], ports[2];
+    int64_t cost = around - (n > 1 ? arc(s, last, head) : 0) + least_ports(s, head, last, ports);
+    if (cost < NONE) COPSE_DO(keep(s, order, cost, ports[0], ports[1], err));
     memmove(order, order + 1, (size_t)(n - 1) * sizeof *order);
     order[n - 1] = head;
   }
@@ -375,10 +375,10 @@ static copse_status by_assignment(struct search *s, struct copse_err *err) {
   return improve(s, next, order, cost, err);
 }
 
-/* ---- doors ----------------------------------------------------------------------------------- */
+/* ---- ports ----------------------------------------------------------------------------------- */
 
-/* Sets the depot's costs over doors first .. last: the cheapest for each GPU. */
-static void set_doors(struct search *s, int first, int last) {
+/* Sets the depot's costs over ports first .. last: the cheapest for each GPU. */
+static void set_ports(struct search *s, int first, int last) {
   const struct copse_ring_instance *instance = s->instance;
   size_t m = (size_t)s->m, depot = m - 1;
   for (int g = 0; g < s->n; g++) {
@@ -426,10 +426,10 @@ copse_status copse_rings_shortest(const struct copse_ring_instance *instance,
                      .arena = arena,
                      .found = out};
   bool small = s.n <= COPSE_RINGS_EXACT_GPUS;
-  bool each = small && instance->same_door && instance->n_doors > 1;
+  bool each = small && instance->same_port && instance->n_ports > 1;
   copse_status status = start(&s, err);
-  for (int d = 0; status == COPSE_OK && d < (each ? instance->n_doors : 1); d++) {
-    if (instance->n_doors > 0) set_doors(&s, each ? d : 0, each ? d : instance->n_doors - 1);
+  for (int d = 0; status == COPSE_OK && d < (each ? instance->n_ports : 1); d++) {
+    if (instance->n_ports > 0) set_ports(&s, each ? d : 0, each ? d : instance->n_ports - 1);
     status = small ? over_sets(&s, !each, err) : by_assignment(&s, err);
   }
   *n = s.n_found;

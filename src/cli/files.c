@@ -52,7 +52,7 @@ static const struct {
              {"a picture or page", NULL}};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-/* ---- telling ------------------------------------------------------------------------------- */
+/* ---- kinds by content ---------------------------------------------------------------------- */
 
 static bool has(const char *data, size_t size, const char *text) {
   return memmem(data, size, text, strlen(text)) != NULL;
@@ -115,7 +115,7 @@ enum copse_cli_kind copse_cli_kind_of(const char *data, size_t size) {
   return theirs ? COPSE_KIND_LOG : COPSE_KIND_UNKNOWN;
 }
 
-/* ---- what is expected ---------------------------------------------------------------------- */
+/* ---- inputs and outputs of the command line ------------------------------------------------ */
 
 enum { MOST_INPUTS = 64 };
 static struct {
@@ -171,7 +171,7 @@ const char *copse_cli_find_overwritten(const char **input) {
   return NULL;
 }
 
-/* ---- the answer ---------------------------------------------------------------------------- */
+/* ---- inputs of another kind than expected -------------------------------------------------- */
 
 static unsigned kind_of_file(const char *path) {
   COPSE_AT_END(copse_free_at) char *data = NULL;

@@ -292,7 +292,7 @@ static void print_notes(void) {
   if (n_notes > MAX_NOTES) fprintf(stderr, "copse: note: and %d more\n", n_notes - MAX_NOTES);
 }
 
-/* ---- what a command has in hand -------------------------------------------------------------- */
+/* ---- the work of a command ------------------------------------------------------------------- */
 
 /* Whether the error names the file; also where there is no file to name. */
 static bool is_named(const struct copse_err *err, const char *file) {

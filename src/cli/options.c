@@ -308,7 +308,7 @@ int copse_command_run(const struct copse_command *command, int argc, char **argv
   return exit;
 }
 
-/* ---- who takes what ------------------------------------------------------------------------ */
+/* ---- commands that take a kind of file ----------------------------------------------------- */
 
 void copse_commands_add_takers(const struct copse_command *const *commands, unsigned kind,
                                struct copse_line *line) {

@@ -63,7 +63,7 @@ copse_status copse_log_name(struct copse_log_reader *r, const struct copse_scan 
   return copse_names_keep(&r->names, &r->arena, text, out, err);
 }
 
-/* ---- who wrote a line ------------------------------------------------------------------------ */
+/* ---- processes and threads of lines ---------------------------------------------------------- */
 
 struct mark {
   const char *start; /* of HOST */

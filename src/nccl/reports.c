@@ -15,7 +15,7 @@
 #include "nccl/log.h"
 #include "topology/input/profile.h"
 
-/* ---- what a text is -------------------------------------------------------------------------- */
+/* ---- telling texts apart --------------------------------------------------------------------- */
 
 static bool has(const char *data, size_t size, const char *text) {
   return memmem(data, size, text, strlen(text)) != NULL;

@@ -27,7 +27,7 @@ copse_status copse_sim_events_grow(struct copse_sim_events *events, struct copse
   return copse_grow(&events->items, &events->capacity, events->n + 1, sizeof *events->items, err);
 }
 
-/* ---- the moment at hand ------------------------------------------------------------------ */
+/* ---- events of the present time ---------------------------------------------------------- */
 
 /* Puts an event behind the batch if that keeps it in order, as it mostly does; else into the
  * heap. */
@@ -59,7 +59,7 @@ void copse_sim_queue_pop_heap(struct copse_sim_queue *queue, struct copse_sim_ev
   heap[i] = last;
 }
 
-/* ---- the next moment --------------------------------------------------------------------- */
+/* ---- the next time ----------------------------------------------------------------------- */
 
 static void swap(struct copse_sim_events *a, struct copse_sim_events *b) {
   struct copse_sim_events c = *a;

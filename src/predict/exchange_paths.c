@@ -50,7 +50,7 @@ struct search {
   struct copse_err *err;
 };
 
-/* ---- what there is to choose from ----------------------------------------------------------- */
+/* ---- ways to choose from -------------------------------------------------------------------- */
 
 static void add_choice(struct choice *c, const int *nodes, int n) {
   for (int i = 0; i < c->n; i++)

@@ -32,7 +32,7 @@ static copse_status start(struct draft *d, const struct copse_topology *from) {
   return COPSE_OK;
 }
 
-/* ---- what is broken ---------------------------------------------------------------------- */
+/* ---- parts that are down or slow --------------------------------------------------------- */
 
 /* Finds the ends in "SRC>DST". Ids may have ">" in them: the split is where both halves are
  * nodes. */

@@ -618,7 +618,7 @@ static copse_status read_part(struct checker *c, const cJSON *root, const char *
   return read_bound(c, object, p, err);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole certificate ------------------------------------------------------------------- */
 
 static copse_status read_head(struct checker *c, bool *same, struct copse_err *err) {
   enum { ALIKE = 1, GROUPS = 2 };

@@ -266,7 +266,7 @@ static copse_status describe(struct parts *p, int g, int *layer) {
   return copse_text_status(text, w->err);
 }
 
-/* ---- what comes back ----------------------------------------------------------------------- */
+/* ---- reading Graphviz's answer ------------------------------------------------------------- */
 
 static copse_status take_curve(struct copse_arrangement_work *w, int link,
                                const struct copse_arrangement_curve *curve, bool turned) {

@@ -228,7 +228,7 @@ static void add_link_labels(struct copse_text *text, const struct copse_drawing 
   }
 }
 
-/* ---- what is down ---------------------------------------------------------------------------- */
+/* ---- parts that are down --------------------------------------------------------------------- */
 
 static void add_dead_link(struct copse_text *text, const struct copse_drawing *d, int i) {
   const struct copse_topology *healthy = d->arrangement->topology;

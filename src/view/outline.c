@@ -85,7 +85,7 @@ static void add_name(const struct outline *o, int v, struct copse_text *text) {
   if (o->places.n == 0 && node->rank != number) copse_text_add(text, ", rank %d", node->rank);
 }
 
-/* ---- what a node is joined to ---------------------------------------------------------------- */
+/* ---- links of a node ------------------------------------------------------------------------- */
 
 static int find(const struct outline *o, int src, int dst) {
   return copse_topology_find_link(o->topology, src, dst);

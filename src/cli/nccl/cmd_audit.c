@@ -70,7 +70,7 @@ struct inputs {
   struct copse_topology *all; /* with all links that NCCL sees, where bounds leave some out */
   bool has_best, repeated;
 
-  /* ---- what is found ---- */
+  /* ---- findings --------- */
   struct copse_notes notes;          /* for readers; it keeps */
   const char *remarks[MOST_REMARKS]; /* remarks on what NCCL misreads */
   int n_remarks;

@@ -423,7 +423,7 @@ copse_status copse_plan_to_text(const struct copse_plan *plan, char **out, size_
   return copse_text_take(&text, out, size, err);
 }
 
-/* ---- what is too large ---------------------------------------------------------------------- */
+/* ---- limits of size ------------------------------------------------------------------------- */
 
 /* Bytes of a plan while it is made, for each hop of a path from rank to rank and for each link.
  * Measured: 1.0 to 1.4 times the peak for rings, tori and rails of 64 to 1,024 ranks. And for each

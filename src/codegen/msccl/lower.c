@@ -56,7 +56,7 @@ static bool fits(const struct copse_msccl_program *p, struct copse_msccl_misfit 
   return true;
 }
 
-/* ---- what any program needs ----------------------------------------------------------- */
+/* ---- least needs of any program ------------------------------------------------------- */
 
 /* Runs that go straight from rank to rank, [n_ranks * n_ranks] from, to. An allreduce by trees
  * sends sums over channels of their own. */

@@ -101,7 +101,7 @@ struct launch {
   struct copse_err *err;
 };
 
-/* ---- who did what ------------------------------------------------------------------------ */
+/* ---- actions of blocks ------------------------------------------------------------------- */
 
 /* Returns the op at which the block stands, numbered over all blocks. */
 static int op_number(const struct launch *r, int block) {
@@ -146,7 +146,7 @@ static void not_followed(struct launch *r, long line, const char *what) {
                               "%s, which this checker does not follow", what));
 }
 
-/* ---- who knows of it --------------------------------------------------------------------- */
+/* ---- what blocks know of each other ------------------------------------------------------ */
 
 /* Takes what the thread knows by now; NULL after a defect. */
 static struct copse_history *take(struct launch *r, int thread) {

@@ -561,7 +561,7 @@ static copse_status find_flights(struct measured *m) {
   return COPSE_OK;
 }
 
-/* ---- what is left ---------------------------------------------------------------------------- */
+/* ---- gaps without a cause -------------------------------------------------------------------- */
 
 /* Returns what to do about a loss that nothing explains: what was not given first. */
 static const char *next_step(const struct measured *m, const struct copse_audit_row *row) {

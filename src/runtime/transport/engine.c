@@ -121,7 +121,7 @@ static copse_status make_streams(struct copse_interpreter *exec, struct copse_er
   return COPSE_OK;
 }
 
-/* ---- what comes in -------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------ */
 
 static copse_status surprise(uint32_t from, unsigned tag, size_t n, struct copse_err *err) {
   return copse_fail(err, COPSE_REFUTED,
@@ -230,7 +230,7 @@ void copse_engine_arrived(struct copse_interpreter *exec, uint32_t from, unsigne
   if (second) take_signal(exec, second);
 }
 
-/* ---- what goes out -------------------------------------------------------------------- */
+/* ---- sending -------------------------------------------------------------------------- */
 
 static unsigned char *stage(const struct copse_interpreter *exec, size_t bytes,
                             unsigned char *ready) {

@@ -67,7 +67,7 @@ copse_status copse_transport_status(const struct copse_transport *transport,
   return copse_fail(err, transport->broken.status, "%s", transport->broken.text);
 }
 
-/* ---- what goes out -------------------------------------------------------------------------- */
+/* ---- sending -------------------------------------------------------------------------------- */
 
 /* Finds a free one that is large enough; allocating costs page faults, each time. */
 static struct copse_payload *find_payload(struct copse_transport *transport, size_t n) {
@@ -420,7 +420,7 @@ static void watch(struct copse_transport *transport, bool moved) {
     ask_all(transport, now);
 }
 
-/* ---- what comes in ------------------------------------------------------------------------- */
+/* ---- receiving ----------------------------------------------------------------------------- */
 
 static void push(struct copse_messages *messages, struct copse_incoming *it) {
   it->next = NULL;

@@ -684,7 +684,7 @@ static copse_status ask_all(struct asking *a) {
   return COPSE_OK;
 }
 
-/* ---- the answer ------------------------------------------------------------------------------ */
+/* ---- the best bound -------------------------------------------------------------------------- */
 
 /* Writes parts with more than a rank; none where every rank is one. */
 static copse_status write_parts(const struct asking *a, struct copse_arena *arena,

@@ -92,7 +92,7 @@ static copse_status start_group(struct job *j, int g) {
   return COPSE_OK;
 }
 
-/* ---- all together -------------------------------------------------------------------------- */
+/* ---- the groups' schedules ----------------------------------------------------------------- */
 
 static copse_status refuse_outcome(const struct job *j, const struct copse_joint *joint) {
   if (joint->outcome == COPSE_JOINT_STUCK)

@@ -488,7 +488,7 @@ static copse_status search_in(const struct copse_network *network,
   return s.whole ? search_whole(&s, options, out) : search(&s, options->progress, out);
 }
 
-/* ---- in what is left of the network ------------------------------------------------------- */
+/* ---- in the contracted network ------------------------------------------------------------ */
 
 /* The same groups there. */
 struct small {

@@ -348,7 +348,7 @@ void copse_online_walk(struct copse_online *o, copse_online_sink *sink, void *ct
   }
 }
 
-/* ---- what one rank does ---- */
+/* ---- pieces of one rank ---- */
 
 enum { KINDS = 5 };
 

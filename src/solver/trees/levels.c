@@ -230,7 +230,7 @@ static copse_status grow(struct grower *g, int index, int most, int *taken) {
   return COPSE_OK;
 }
 
-/* ---- what is left for whom --------------------------------------------------------------- */
+/* ---- terminals that still reach a node --------------------------------------------------- */
 
 /* Adds a terminal to those from which a node is reached; false where nothing changes. */
 static bool add_source(struct grower *g, int node, int from) {
@@ -285,7 +285,7 @@ static bool has_source(const struct grower *g, struct user user, int taken) {
   return false;
 }
 
-/* ---- who uses a link --------------------------------------------------------------------- */
+/* ---- users of a link --------------------------------------------------------------------- */
 
 static copse_status list_users(struct grower *g) {
   COPSE_DO(COPSE_ARRAY(&g->arena, (size_t)g->orbits.n, g->users, g->err));

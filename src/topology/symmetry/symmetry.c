@@ -536,7 +536,7 @@ static bool match(struct finder *f, int from, int to, int *image) {
   return true;
 }
 
-/* ---- what becomes of sets ---------------------------------------------------------------- */
+/* ---- images of sets ---------------------------------------------------------------------- */
 
 static bool is_image(const struct finder *f, const int *image, int from, int to) {
   const struct copse_node_set *a = &f->sets[from], *b = &f->sets[to];

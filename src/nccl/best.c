@@ -43,6 +43,7 @@ struct finder {
   struct copse_nccl_best *out;
   struct group *groups; /* [out->n_groups] */
   int most;             /* channels */
+  bool quick;
 };
 
 /* ---- hosts alike ----------------------------------------------------------------------------- */
@@ -173,6 +174,7 @@ static copse_status solve_kind(struct finder *f, struct group *g, enum copse_ncc
   s->packs = kind != COPSE_NCCL_RINGS || f->out->n_hosts == 1;
   COPSE_DO(copse_nccl_channels_make(f->machine, kind, g->host, f->out->n_hosts, g->like,
                                     &s->channels, err));
+  s->channels.instance.quick = f->quick;
   struct copse_err why = COPSE_ERR_INIT;
   copse_status status = copse_rings_solve(&s->channels.instance, &s->set, &why);
   /* Twins come in at both their ends: not where one GPU alone is beside the only NIC. */
@@ -543,6 +545,7 @@ static copse_status solve_level_of(struct finder *f, struct group *g, bool chain
   *s = (struct solved){.width = 1};
   COPSE_DO(copse_nccl_channels_make(f->machine, chains ? COPSE_NCCL_CHAINS : COPSE_NCCL_RAIL_RINGS,
                                     g->host, f->out->n_hosts, g->like, &s->channels, err));
+  s->channels.instance.quick = f->quick;
   COPSE_DO(copse_nccl_channels_level(f->machine, g->host, &s->channels, err));
   if (counts) COPSE_DO(copse_nccl_channels_share(&s->channels, counts, speed, err));
   copse_status status = copse_rings_solve(&s->channels.instance, &s->set, &why);
@@ -625,7 +628,7 @@ copse_status copse_nccl_best_find(const struct copse_topology *topology,
                                   const struct copse_nccl_best_options *options,
                                   struct copse_nccl_best *out, struct copse_err *err) {
   struct copse_nccl_machine machine = {0};
-  struct finder f = {.out = out, .machine = &machine};
+  struct finder f = {.out = out, .machine = &machine, .quick = options->quick};
   int most = options->max_channels;
   *out = (struct copse_nccl_best){0};
   f.most = most > 0 && most < COPSE_NCCL_MAX_CHANNELS ? most : COPSE_NCCL_MAX_CHANNELS;

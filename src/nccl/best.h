@@ -11,6 +11,7 @@
 struct copse_nccl_best_options {
   int hosts;        /* so many alike, of a topology of one host; 0: the topology's */
   int max_channels; /* of a graph; 0: COPSE_NCCL_MAX_CHANNELS */
+  bool quick;       /* of hosts of more than COPSE_RINGS_EXACT_GPUS a tenth of the work */
 };
 
 /* A length on a row: that no channel is shorter than `least` proves the bound. */

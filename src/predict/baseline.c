@@ -192,7 +192,7 @@ static void note_hosts_that_differ(const struct copse_baseline_work *w,
 
 static copse_status find_best(struct copse_baseline_work *w, struct rings *rings) {
   struct copse_nccl_best *best = &w->shared->rings;
-  const struct copse_nccl_best_options options = {0};
+  const struct copse_nccl_best_options options = {.quick = w->options->quick};
   struct copse_err why = COPSE_ERR_INIT;
   copse_status status = COPSE_OK;
   if (best->n_groups == 0) status = copse_nccl_best_find(w->topology, &options, best, &why);

@@ -95,6 +95,7 @@ struct copse_baseline_options {
   int n_nccl;
   const char *nccl_label;               /* name of its file for messages */
   const struct copse_notes *notes;      /* what else is to be said of a baseline; may be NULL */
+  bool quick;                           /* rings: nccl/best.h, and kept so in `shared` */
   bool pass_on;                         /* rings: GPUs between a GPU and its NIC pass on alone, as
                                            NCCL's do; no tree, so the schedule does not verify.
                                            Else they keep what comes by, which is faster */

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "predict/exchange_internal.h"
+#include "predict/policy.h"
 
 /* In a queue's key: when a tree came to where the offer is from, a drawn number, and which it is.
  */
@@ -78,6 +79,7 @@ static copse_status reach(struct growth *g, int tree, int rank, double us) {
   const struct copse_exchange_search *s = g->s;
   g->come_us[tree * s->n + rank] = us;
   g->missing--;
+  size_t before = g->n_offers;
   for (int v = 0; v < s->n; v++) {
     int hop = s->between[g->reduce ? v * s->n + rank : rank * s->n + v];
     if (hop < 0 || g->come_us[tree * s->n + v] < INFINITY) continue;
@@ -87,6 +89,8 @@ static copse_status reach(struct growth *g, int tree, int rank, double us) {
     g->offers[g->n_offers] = (struct offer){tree, hop};
     COPSE_DO(offer(g, g->turn, g->n_offers++, pass_all(g, tree, hop, us, false)));
   }
+  g->s->work += STEPS_OF_OFFER((int64_t)s->n_trees * s->n_images * s->n) *
+                (double)(g->n_offers - before) * s->n_images;
   return COPSE_OK;
 }
 

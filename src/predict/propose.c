@@ -321,6 +321,7 @@ static copse_status offer_baselines(struct proposing *g) {
                                               .root = o->root,
                                               .demand = o->demand,
                                               .like = g->first,
+                                              .quick = true,
                                               .shared = g->p->shared ? g->p->shared : &own};
   for (int kind = 0; kind < COPSE_N_ARRANGEMENTS; kind++) {
     const char *name = copse_proposal_name((enum copse_baseline)kind);

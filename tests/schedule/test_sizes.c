@@ -584,6 +584,40 @@ START_TEST(trees_that_grow_leave_no_link_idle) {
 }
 END_TEST
 
+/* Trees of many transfers that grow once on a switch, where each rank that one comes to offers a
+ * way to each other: of two ways at least one is offered, for three steps. */
+START_TEST(offers_of_trees_that_grow_are_work) {
+  struct copse_topology *t;
+  struct copse_solve_seconds seconds;
+  struct copse_routes routes;
+  struct copse_schedule *s;
+  struct copse_symmetry none = {0};
+  struct copse_err err = COPSE_ERR_INIT;
+  double us, work = 0;
+  const int n = 64, pieces = 2;
+  ASSERT_OK(copse_topology_synthetic("torus:4x4x4@50", NULL, &t, &err), &err);
+  const struct copse_solve_options options = {
+      .collective = COPSE_ALLGATHER, .root = -1, .label = "torus", .k = 1};
+  ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
+  ASSERT_OK(copse_schedule_expand(s, &err), &err);
+  ASSERT_OK(copse_plan_routes_find(t, &routes, &err), &err);
+  struct copse_exchange x = {.topology = t,
+                             .routes = &routes,
+                             .trees = s->trees,
+                             .n_trees = s->n_trees,
+                             .root = -1,
+                             .bytes = 1e6,
+                             .alpha_us = 0.5,
+                             .grow = 1,
+                             .pieces = pieces,
+                             .most_transfers = 5000,
+                             .beat_us = INFINITY};
+  ASSERT_OK(copse_exchange_edges(&x, &s->arena, &s->trees, &s->n_trees, &us, &work, &err), &err);
+  ck_assert_double_ge(work, 4.0 * n * pieces * t->n_links / 2);
+  check_forest_and_free(t, s, &routes, &none);
+}
+END_TEST
+
 /* On rails a rank comes to others' places in two hops of 2 us. In trees that grow each worker has
  * few messages to send, 0.18 us each, so that an allgather of 1 KiB takes hardly longer: by others
  * 9 %. */
@@ -728,6 +762,7 @@ int main(void) {
   tcase_add_loop_test(tests, exchange_simulates_as_the_simulator_does, 0, 4);
   tcase_add_test(tests, exchange_begins_with_as_many_trees_as_are_asked_for);
   tcase_add_test(tests, pieces_begin_with_the_number_that_fills_all_links);
+  tcase_add_test(tests, offers_of_trees_that_grow_are_work);
   tcase_add_loop_test(tests, trees_that_grow_leave_no_link_idle, 0, 3);
   tcase_add_test(tests, trees_that_grow_take_small_messages_over_hosts);
   tcase_add_test(tests, exchange_of_paths_keeps_the_demand);

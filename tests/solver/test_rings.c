@@ -177,7 +177,7 @@ START_TEST(the_shortest_of_all_orders_is_found) {
   struct copse_arena arena = {0};
   struct copse_ring found[MOST];
   struct copse_err err = COPSE_ERR_INIT;
-  int64_t lengths[ROWS], least;
+  int64_t lengths[ROWS], least, steps = 0;
   uint64_t state = (uint64_t)_i;
   int n;
   bool exact;
@@ -185,8 +185,9 @@ START_TEST(the_shortest_of_all_orders_is_found) {
   for (int k = 0; k < ROWS; k++) lengths[k] = copse_test_random_int(&state, 0, 100);
   struct all all = {.instance = &r.instance, .each = note_length, .lengths = lengths};
   visit_all(&all);
-  ASSERT_OK(copse_rings_shortest(&r.instance, lengths, &arena, found, &n, &least, &exact, &err),
-            &err);
+  ASSERT_OK(
+      copse_rings_shortest(&r.instance, lengths, &arena, found, &n, &least, &exact, &steps, &err),
+      &err);
   ck_assert(exact);
   ck_assert_int_eq(n > 0, all.count > 0);
   if (n > 0) ck_assert_int_eq(least, all.least);
@@ -273,15 +274,16 @@ START_TEST(many_gpus_have_a_bound_below_every_order) {
   struct copse_arena arena = {0};
   struct copse_ring found[MOST];
   struct copse_err err = COPSE_ERR_INIT;
-  int64_t lengths[ROWS], least;
+  int64_t lengths[ROWS], least, steps = 0;
   uint64_t state = (uint64_t)_i;
   int n, order[MOST], gpus = 17 + _i % 4;
   bool exact;
   make_instance(&r, 9000 + (uint64_t)_i, gpus, (enum kind)(_i % SECOND));
   for (int k = 0; k < gpus * gpus; k++) r.move[k].exists = k / gpus != k % gpus;
   for (int k = 0; k < ROWS; k++) lengths[k] = copse_test_random_int(&state, 0, 100);
-  ASSERT_OK(copse_rings_shortest(&r.instance, lengths, &arena, found, &n, &least, &exact, &err),
-            &err);
+  ASSERT_OK(
+      copse_rings_shortest(&r.instance, lengths, &arena, found, &n, &least, &exact, &steps, &err),
+      &err);
   ck_assert(n > 0 && length_of(&r.instance, &found[0], lengths) >= least);
   if (exact) ck_assert_int_eq(length_of(&r.instance, &found[0], lengths), least);
   for (int k = 0; k < n; k++) {
@@ -304,6 +306,45 @@ START_TEST(many_gpus_have_a_bound_below_every_order) {
 }
 END_TEST
 
+/* Of a grid, where other steps load two links, chains are improved by comparisons: quick packings
+ * count them. */
+START_TEST(quick_packings_count_comparisons) {
+  enum { WIDE = 5, GPUS = 4 * WIDE };
+  static const int to[] = {1, -1, WIDE, -WIDE};
+  struct copse_ring_step move[GPUS * GPUS] = {0};
+  struct copse_ring_load loads[4 * GPUS], far[GPUS * GPUS][2]; /* a row for each link */
+  struct copse_q bandwidth[4 * GPUS];
+  struct copse_ring_instance grid = {
+      .n_gpus = GPUS, .n_rows = 4 * GPUS, .bandwidth = bandwidth, .move = move, .same_port = true};
+  struct copse_ring_packing packings[4];
+  struct copse_err err = COPSE_ERR_INIT;
+  int64_t steps[2];
+  for (int m = 0; m < GPUS * GPUS; m++) {
+    far[m][0] = (struct copse_ring_load){4 * (m / GPUS), 1};
+    far[m][1] = (struct copse_ring_load){4 * (m % GPUS) + 1, 1};
+    move[m] = (struct copse_ring_step){m / GPUS != m % GPUS, 2, far[m]};
+  }
+  for (int l = 0; l < 4 * GPUS; l++) {
+    int from = l / 4, next = from + to[l % 4];
+    loads[l] = (struct copse_ring_load){l, 1};
+    bandwidth[l] = (struct copse_q){25 + l % 3, 1};
+    if (next >= 0 && next < GPUS && (l % 4 >= 2 || next / WIDE == from / WIDE))
+      move[from * GPUS + next] = (struct copse_ring_step){true, 1, &loads[l]};
+  }
+  for (int quick = 0; quick < 2; quick++) {
+    struct copse_ring_set set;
+    grid.quick = quick;
+    ASSERT_OK(copse_rings_solve(&grid, &set, &err), &err);
+    ASSERT_OK(copse_rings_pack(&grid, &set, 2, packings, &err), &err);
+    ASSERT_OK(copse_rings_improve(&grid, &set, 2, true, packings, &err), &err);
+    steps[quick] = set.steps;
+    copse_ring_set_free(&set);
+  }
+  ck_assert_int_gt(steps[0], 0);
+  ck_assert_int_gt(steps[1], 2 * steps[0]);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("rings");
   TCase *cases = tcase_create("orders");
@@ -312,6 +353,7 @@ int main(void) {
                       COPSE_TEST_SWEEPS ? CASES : COPSE_TEST_UP_TO(20, 10));
   tcase_add_loop_test(cases, packings_of_more_gpus_fit_too, 0, KINDS);
   tcase_add_loop_test(cases, many_gpus_have_a_bound_below_every_order, 0, 8);
+  tcase_add_test(cases, quick_packings_count_comparisons);
   suite_add_tcase(suite, cases);
   return copse_test_run(suite);
 }

@@ -84,10 +84,11 @@ static copse_status offer_bound(struct generation *g, int64_t least, bool exact,
 /* Searches for the shortest orders under g->price times `scale`, rounded, and their bound. */
 static copse_status search(struct generation *g, double scale, int64_t *least,
                            struct copse_err *err) {
+  int64_t ignored = 0;
   bool exact;
   for (int r = 0; r < g->instance->n_rows; r++) g->lengths[r] = llround(g->price[r] * scale);
   COPSE_DO(copse_rings_shortest(g->instance, g->lengths, &g->set->arena, g->found, &g->n_found,
-                                least, &exact, err));
+                                least, &exact, &ignored, err));
   return offer_bound(g, *least, exact, err);
 }
 
@@ -613,7 +614,7 @@ static int choose_port(const struct packer *p) {
 static copse_status reroute(struct packer *p, int n, int c, int64_t longest, int noise,
                             uint64_t *state, struct copse_err *err) {
   struct copse_ring_instance instance = *p->instance;
-  int64_t least;
+  int64_t least, compared = 0;
   int found, port = 0;
   bool exact;
   count_routed(p, n, c);
@@ -626,7 +627,8 @@ static copse_status reroute(struct packer *p, int n, int c, int64_t longest, int
     if (instance.second) instance.second += port * instance.n_gpus;
   }
   COPSE_DO(copse_rings_shortest(&instance, p->lengths, &p->scratch, p->found, &found, &least,
-                                &exact, err));
+                                &exact, &compared, err));
+  p->set->steps += instance.quick ? compared : 0;
   if (found == 0) return COPSE_OK;
   p->routed[c] = p->found[0];
   if (p->routed[c].ports[0] >= 0) p->routed[c].ports[0] += port, p->routed[c].ports[1] += port;
@@ -652,7 +654,7 @@ static copse_status take_best(struct packer *p, int n, struct copse_err *err) {
   return offer(p, n, err);
 }
 
-/* Estimates how many steps a search for the shortest order has. */
+/* Estimates how many steps a search for the shortest order has, but for what it says itself. */
 static int64_t count_steps(const struct copse_ring_instance *instance) {
   int64_t m = instance->n_gpus + !instance->closed;
   if (instance->n_gpus > COPSE_RINGS_EXACT_GPUS) return m * m * m;

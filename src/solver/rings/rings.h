@@ -52,6 +52,7 @@ struct copse_ring_instance {
   const struct copse_ring_step *second; /* [n_ports * n_gpus] at the second GPU, beside the move to
                                            it; may be NULL, and is for same_port alone */
   bool same_port;                       /* a channel enters and leaves by one */
+  bool quick; /* comparisons to improve orders of many GPUs count as steps of a packing */
 };
 
 /* One order. */
@@ -127,9 +128,10 @@ void copse_ring_add_load(const struct copse_ring_instance *instance, const struc
 /*
  * Finds orders of small total length, by lengths on rows [n_rows] from 0 to COPSE_RINGS_LONGEST:
  * at most n_gpus of them in `out`, shortest first, their GPUs in the arena; *n is 0 without any.
- * No order is shorter than *least; *exact: the first is as short.
+ * No order is shorter than *least; *exact: the first is as short. The comparisons by
+ * which a long order was improved are added to *steps.
  */
 copse_status copse_rings_shortest(const struct copse_ring_instance *instance,
                                   const int64_t *lengths, struct copse_arena *arena,
                                   struct copse_ring *out, int *n, int64_t *least, bool *exact,
-                                  struct copse_err *err) COPSE_CHECKED;
+                                  int64_t *steps, struct copse_err *err) COPSE_CHECKED;

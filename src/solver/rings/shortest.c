@@ -28,6 +28,7 @@ struct search {
   int64_t *found_cost;      /* [n + 1] */
   int n_found;
   int64_t least;
+  int64_t steps; /* comparisons to improve cycles */
 };
 
 static int64_t length_of(const struct search *s, const struct copse_ring_step *step) {
@@ -358,9 +359,11 @@ static copse_status improve(struct search *s, int *next, int *order, int64_t bou
     stalled = c.forwards[m] < least ? 0 : stalled + 1;
     if (better) least = c.forwards[m];
     memcpy(better ? best : c.at, better ? c.at : best, m * sizeof *best);
-    if (least <= bound || left <= 0 || stalled > COPSE_RINGS_STALLED || s->m < 8) return COPSE_OK;
+    if (least <= bound || left <= 0 || stalled > COPSE_RINGS_STALLED || s->m < 8) break;
     kick(&c);
   }
+  s->steps += COPSE_RINGS_EFFORT - left;
+  return COPSE_OK;
 }
 
 static copse_status by_assignment(struct search *s, struct copse_err *err) {
@@ -418,7 +421,7 @@ static copse_status start(struct search *s, struct copse_err *err) {
 copse_status copse_rings_shortest(const struct copse_ring_instance *instance,
                                   const int64_t *lengths, struct copse_arena *arena,
                                   struct copse_ring *out, int *n, int64_t *least, bool *exact,
-                                  struct copse_err *err) {
+                                  int64_t *steps, struct copse_err *err) {
   struct search s = {.instance = instance,
                      .lengths = lengths,
                      .n = instance->n_gpus,
@@ -434,6 +437,7 @@ copse_status copse_rings_shortest(const struct copse_ring_instance *instance,
   }
   *n = s.n_found;
   *least = s.least;
+  *steps += s.steps;
   *exact = small || (s.n_found > 0 && s.found_cost[0] == s.least);
   copse_arena_free(&s.scratch);
   return status;

@@ -136,31 +136,33 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
 
 #define AS_SIMULATED " at 1 GiB, as simulated"
 
-/* Predicts an MSCCL program: the busiest link's time per GB on the fabric's own routes, rounding
- * included, as it->runs_per_GB; *simulated: s per GB of a message of 1 GiB, in which
- * blocks also wait for each other (NULL: not asked), unless `quick` by all steps, as `simulate` has
- * it. Neither where the topology isn't known. */
+/* Sizes at which programs are compared; the last one stands for long messages. */
+static const double compared[] = {1 << 20, 16 << 20, 1 << 30};
+enum { COMPARED = sizeof compared / sizeof *compared, LONG = COMPARED - 1 };
+
+/* Predicts an MSCCL program where the topology is known (predict/predict.h); us[COMPARED] or NULL.
+ */
 static copse_status time_msccl(struct copse_cli_work *w, const char *text, size_t size, bool quick,
-                               struct copse_prediction *it, double *simulated) {
-  COPSE_AT_END(copse_prediction_free)
-  struct copse_prediction p = {.sim = copse_predict_defaults.sim};
-  const double bytes = 1 << 30;
-  struct copse_foreign what = {0};
+                               struct copse_prediction *it, double *us) {
   *it = (struct copse_prediction){.time_per_GB = w->schedule->time_per_GB};
   COPSE_DO(load_topology(w));
   if (!w->topology) return COPSE_OK;
-  copse_predict_cut(&copse_predict_defaults, &p.sim);
-  COPSE_DO(copse_sim_dag_of_msccl("program", text, size, w->topology, &p.dag, &what, &w->err));
-  if (simulated) {
-    COPSE_DO(copse_predictions_time(w->topology, &p, 1, &bytes, 1, quick, simulated, &w->err));
-    *simulated *= 1e3 / bytes;
-  }
-  it->runs_per_GB = what.time_per_GB;
-  it->worst_link = what.worst_link;
-  return COPSE_OK;
+  return copse_predict_msccl(text, size, w->topology, compared, us ? COMPARED : 0, quick, it, us,
+                             &w->err);
 }
 
 /* ---- where a schedule does not fit MSCCL's limits, or only at a cost: another one ---- */
+
+/* A program that fits. */
+struct found {
+  char name[COPSE_PROPOSAL_NAME];
+  char *text;
+  size_t size;
+  struct copse_msccl_summary sum;
+  struct copse_q time; /* of its schedule */
+  double us[COMPARED]; /* with rounding: of trees as simulated, first quickly, which tells those
+                          apart that differ much */
+};
 
 struct fitting {
   struct copse_cli_work *work;
@@ -169,32 +171,47 @@ struct fitting {
   struct copse_schedule *first; /* which the proposer needs to its end */
   int peers;   /* of the one at hand, where it is made with fewer of them; else 0 */
   int workers; /* the least with which any fits, where that is asked for; 0: unknown */
-  bool only_counted; /* workers; no program is made */
-  bool is_its;       /* the topology at hand is the schedule's */
-  char found[COPSE_PROPOSAL_NAME]; /* the best so far */
-  const char *name;                /* NULL: the given one is written */
-  struct copse_q time;
-  double cost; /* of the best so far: s per GB with rounding, of trees of 1 GiB as simulated: first
-                  quickly, which tells them apart; of the one that is taken by all steps */
-  double rounded; /* the same of the given one by all steps, where it fits with a rounding */
-  bool fits;      /* one does, whose program is `text`, or the given one's where that is NULL */
-  char *text;
-  bool usual;  /* the given one serves counts that are powers of two, and so must others */
-  size_t size;
-  struct copse_msccl_summary sum;
+  bool only_counted;              /* workers; no program is made */
+  bool is_its;                    /* the topology at hand is the schedule's */
+  bool fits;                      /* the given one does, with a rounding */
+  struct found quick, rounded;    /* where it does: quickly simulated, and by all steps */
+  struct found *found;            /* [n_found] others */
+  size_t n_found, capacity, made; /* bytes of programs that were made */
+  double quickest;     /* of LONG, quickly simulated, of those found and the given one; 0: none */
+  struct found *taken; /* NULL: the given one is written */
 };
 
 static void end_fitting(struct fitting *it) {
   copse_schedule_free(it->first);
-  free(it->text);
+  for (size_t i = 0; i < it->n_found; i++) free(it->found[i].text);
+  free(it->found);
 }
 
-/* Whether the search goes on: until a program is as fast as any can be. */
+/* Returns us of a long message of so many s per GB, and back. */
+static double long_us(double per_GB) { return per_GB * compared[LONG] / 1e3; }
+static double per_GB(const double *us) { return us[LONG] * 1e3 / compared[LONG]; }
+
+/* Whether the search goes on: until a program is as fast as any can be, or many were made. Chains
+ * of hops, and all data over each link, are no better than the best trees in place of rounded ones.
+ */
 static bool wants_more(void *context, const char *name) {
   const struct fitting *it = context;
-  (void)name;
   double enough = it->given->n_flows > 0 ? ENOUGH_COST_OF_FLOWS : ENOUGH_COST;
-  return !it->fits || it->cost > copse_q_to_double(it->first->time_per_GB) * (1 + enough);
+  if (it->fits && name && strstr("rings, tree, direct", name)) return false;
+  return it->n_found == 0 ||
+         (it->made < MOST_MADE &&
+          it->quickest > long_us(copse_q_to_double(it->first->time_per_GB)) * (1 + enough));
+}
+
+static double product(const double *us) { return us[0] * us[1] * us[LONG]; }
+
+/* Whether a program may stand in for the given one, whose rounding takes us[]: it takes less for
+ * long messages, and no size loses more by it than those gain, nor all together; `slack`: of these
+ * factors. */
+static bool may_replace(const double *other, const double *us, double slack) {
+  double gain = us[LONG] / other[LONG] * slack, loss = 1;
+  for (int i = 0; i < COMPARED; i++) loss = fmax(loss, other[i] / us[i]);
+  return gain > 1 + WORTH_REPLACING && loss <= gain && product(other) < product(us) * slack;
 }
 
 /* Returns how many workers there may be at most, where the options ask for fewer; else 0. */
@@ -220,33 +237,39 @@ static bool is_given(const struct fitting *it, const struct copse_schedule *s) {
          s->k == it->given->k && copse_q_eq(s->time_per_GB, it->given->time_per_GB);
 }
 
-/* Keeps its program where it fits and is the fastest. */
+/* Finds what messages take, of an alltoall by its links. */
+static copse_status time_found(struct fitting *it, struct found *f, bool quick) {
+  double per_byte = copse_q_to_double(f->time) * (1 + f->sum.more) / 1e3;
+  for (int i = 0; i < COMPARED; i++) f->us[i] = per_byte * compared[i];
+  if (it->given->n_flows > 0) return COPSE_OK;
+  return time_msccl(it->work, f->text, f->size, quick, &(struct copse_prediction){0}, f->us);
+}
+
+/* Keeps its program where it fits and may be the one to take. */
 static copse_status try_program(struct fitting *it, const struct copse_schedule *schedule,
                                 const char *name, struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *text = NULL;
-  struct copse_msccl_summary sum;
-  struct copse_prediction runs;
+  struct found f = {.time = schedule->time_per_GB};
   struct copse_err why = COPSE_ERR_INIT;
-  size_t size;
-  double cost = copse_q_to_double(schedule->time_per_GB);
+  double least = copse_q_to_double(schedule->time_per_GB);
+  bool any = it->quickest > 0;
   /* the one that is known not to fit is often made again */
-  if (is_given(it, schedule) || (it->fits && cost >= it->cost)) return COPSE_OK;
-  copse_status status = copse_lower_msccl(schedule, it->options, &text, &size, &sum, &why);
-  if (status == COPSE_UNSUPPORTED) return it->fits ? COPSE_OK : count_workers(it, schedule, err);
+  if (is_given(it, schedule) || (any && long_us(least) >= it->quickest)) return COPSE_OK;
+  copse_status status = copse_lower_msccl(schedule, it->options, &text, &f.size, &f.sum, &why);
+  if (status == COPSE_UNSUPPORTED) return any ? COPSE_OK : count_workers(it, schedule, err);
   if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
-  if (it->usual && !copse_msccl_serves_usual(&sum)) return COPSE_OK;
-  cost *= 1 + sum.more;
-  if (schedule->n_flows == 0) COPSE_DO(time_msccl(it->work, text, size, true, &runs, &cost));
-  if (it->fits && cost >= it->cost) return COPSE_OK;
-  free(it->text);
-  it->text = text;
-  it->fits = true;
+  it->made += f.size;
+  if (it->fits && copse_msccl_serves_usual(&it->rounded.sum) && !copse_msccl_serves_usual(&f.sum))
+    return COPSE_OK;
+  f.text = text;
+  COPSE_DO(time_found(it, &f, true));
+  for (size_t i = 0; i < it->n_found; i++) /* k=1 and k=2 may be the same */
+    if (memcmp(it->found[i].us, f.us, sizeof f.us) == 0) return COPSE_OK;
+  if (it->fits && !may_replace(f.us, it->quick.us, QUICK_ERROR)) return COPSE_OK;
+  snprintf(f.name, sizeof f.name, "%s", name);
+  COPSE_DO(COPSE_PUSH(it->found, it->n_found, it->capacity, err, f));
   text = NULL;
-  it->size = size;
-  it->sum = sum;
-  it->cost = cost;
-  it->time = schedule->time_per_GB;
-  snprintf(it->found, sizeof it->found, "%s", name);
+  if (!any || f.us[LONG] < it->quickest) it->quickest = f.us[LONG];
   return COPSE_OK;
 }
 
@@ -283,7 +306,7 @@ static copse_status try_thin(struct fitting *it, const struct copse_topology *to
   COPSE_DO(copse_schedule_place(base, topology, err));
   COPSE_DO(copse_alltoall_thin(base, topology, blocks, take_thinned, it, err));
   it->only_counted = true;
-  if (it->fits || most == 0) return COPSE_OK;
+  if (it->fits || it->n_found > 0 || most == 0) return COPSE_OK;
   return copse_alltoall_thin(base, topology, most, take_thinned, it, err);
 }
 
@@ -297,11 +320,22 @@ static copse_status find_topology(struct copse_cli_work *w, struct fitting *it) 
   return COPSE_OK;
 }
 
-/* Finds the fastest of fewer trees, rings and the like, where the topology is known to be the
- * schedule's. */
+/* Tries what has rotations: repaired, it may have fewer trees than all listed. */
+static copse_status try_compact(struct fitting *it, struct copse_solve_options solve) {
+  struct copse_cli_work *w = it->work;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *compact = NULL;
+  struct copse_solve_seconds ignored;
+  solve.compact = true;
+  COPSE_DO(copse_solve_schedule(w->topology, &solve, &compact, &ignored, &w->err));
+  if (compact->n_rotations == 0) return COPSE_OK;
+  COPSE_DO(copse_schedule_expand(compact, &w->err));
+  COPSE_DO(copse_proposal_check(w->topology, compact, "compact", &w->err));
+  return try_program(it, compact, "compact", &w->err);
+}
+
+/* Finds fewer trees, rings and the like, where the topology is known to be the schedule's. */
 static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
   const struct copse_schedule *s = w->schedule;
-  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *compact = NULL;
   struct copse_solve_options solve = {
       .collective = s->collective, .root = -1, .tolerance = COPSE_Q_ZERO, .progress = &w->progress};
   struct copse_proposer proposer = {
@@ -311,15 +345,12 @@ static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
   if (!it->is_its) return COPSE_OK;
   proposer.topology = w->topology;
   solve.healthy = w->whole;
+  bool flows = s->collective == COPSE_ALLTOALL;
+  if (it->fits && !flows) COPSE_DO(try_compact(it, solve));
   COPSE_DO(copse_propose(&proposer, &ignored, &w->err));
   if (!wants_more(it, NULL)) return COPSE_OK;
-  if (s->collective == COPSE_ALLTOALL) return try_thin(it, w->topology, &w->err);
-  solve.compact = true; /* repaired, it may have fewer trees than all listed */
-  COPSE_DO(copse_solve_schedule(w->topology, &solve, &compact, &ignored, &w->err));
-  if (compact->n_rotations == 0) return COPSE_OK;
-  COPSE_DO(copse_schedule_expand(compact, &w->err));
-  COPSE_DO(copse_proposal_check(w->topology, compact, "compact", &w->err));
-  return try_program(it, compact, "compact", &w->err);
+  if (flows) return try_thin(it, w->topology, &w->err);
+  return it->fits ? COPSE_OK : try_compact(it, solve);
 }
 
 /* Says why there is no program, and what to do. */
@@ -345,46 +376,55 @@ static double slower_percent(double time, const struct copse_schedule *s) {
   return given > 0 ? 100 * (time / given - 1) : 0;
 }
 
-/* Whether a rounding that was not asked for may be worth another schedule: of those for messages of
- * any size, which 1 GiB stands for. */
+/* Whether a rounding may be worth another schedule: not asked for, of messages of any size. */
 static bool may_cost(const struct fitting *it, const struct copse_msccl_summary *sum) {
-  return sum->rounded && sum->more > ENOUGH_COST && it->given->objective.bytes == 0 &&
-         it->options->max_bytes == 0;
+  return sum->rounded && it->given->objective.bytes == 0 && it->options->max_bytes == 0;
 }
 
-/* Looks for a schedule that is faster than the one given is with its rounding, where that costs
- * much. */
+/* Looks for a schedule that is faster than the given one rounded, where that shows. */
 static copse_status replace_rounded(struct copse_cli_work *w, struct fitting *it,
                                     const struct copse_msccl_summary *sum,
                                     struct copse_err *misfit) {
   const struct copse_schedule *s = w->schedule;
-  struct copse_prediction runs;
-  double time = copse_q_to_double(s->time_per_GB);
+  double shows = long_us(copse_q_to_double(s->time_per_GB)) * (1 + ROUNDING_SHOWS);
   COPSE_DO(find_topology(w, it));
   if (!it->is_its) return COPSE_OK;
-  it->cost = it->rounded = time * (1 + sum->more);
-  if (s->n_flows == 0) {
-    COPSE_DO(time_msccl(w, w->made, w->made_size, true, &runs, &it->cost));
-    COPSE_DO(time_msccl(w, w->made, w->made_size, false, &runs, &it->rounded));
-  }
-  if (it->rounded <= time * (1 + 2 * ENOUGH_COST)) return COPSE_OK;
+  it->quick = it->rounded =
+      (struct found){.text = w->made, .size = w->made_size, .sum = *sum, .time = s->time_per_GB};
+  COPSE_DO(time_found(it, &it->quick, true));
+  if (it->quick.us[LONG] <= shows) return COPSE_OK;
+  COPSE_DO(time_found(it, &it->rounded, false));
+  if (it->rounded.us[LONG] <= shows) return COPSE_OK;
   snprintf(misfit->text, sizeof misfit->text, "rounded to %d chunks it is %.3g %% slower%s",
-           sum->multiple, slower_percent(it->rounded, s), s->n_flows > 0 ? "" : AS_SIMULATED);
-  it->cost /= 1 + ENOUGH_COST; /* by less, quick simulations don't tell two apart */
-  it->usual = copse_msccl_serves_usual(sum);
+           sum->multiple, slower_percent(per_GB(it->rounded.us), s),
+           s->n_flows > 0 ? "" : AS_SIMULATED);
+  it->quickest = it->quick.us[LONG];
   it->fits = true;
   return find_fitting(w, it);
 }
 
-/* Instead of the one given. */
-static void take_found(struct copse_cli_work *w, struct fitting *it,
-                       struct copse_msccl_summary *sum) {
-  free(w->made);
-  w->made = it->text;
-  w->made_size = it->size;
-  it->text = NULL;
-  it->name = it->found;
-  *sum = it->sum;
+COPSE_ORDER(quickest_first, struct found, COPSE_COMPARE(a->us[LONG], b->us[LONG]))
+
+/* Chooses among those that were found, of which the first by quick simulations are simulated by all
+ * steps: of the fastest for long messages the one that is so for all sizes. */
+static copse_status choose(struct fitting *it) {
+  double best = 0;
+  size_t n = 0; /* that are simulated by all steps and may be taken; they go first */
+  COPSE_SORT(it->found, it->n_found, quickest_first);
+  for (size_t i = 0; i < it->n_found && i < MOST_FINALISTS; i++) {
+    struct found f = it->found[i];
+    if (best > 0 && f.us[LONG] > best * QUICK_ERROR) break;
+    COPSE_DO(time_found(it, &f, false));
+    if (it->fits && !may_replace(f.us, it->rounded.us, 1)) continue;
+    if (best == 0 || f.us[LONG] < best) best = f.us[LONG];
+    it->found[i] = it->found[n];
+    it->found[n++] = f;
+  }
+  for (struct found *f = it->found; f < it->found + n; f++)
+    if (f->us[LONG] <= best * (1 + ROUNDING_SHOWS) &&
+        (!it->taken || product(f->us) < product(it->taken->us)))
+      it->taken = f;
+  return COPSE_OK;
 }
 
 /* Makes the program of the schedule, or of another instead; *misfit has why one was looked for. */
@@ -402,31 +442,46 @@ static copse_status make_msccl(struct copse_cli_work *w, struct fitting *it,
     it->is_its = true; /* no other will do */
   else
     status = find_fitting(w, it);
-  bool skips = status == COPSE_UNSUPPORTED || (status == COPSE_OVERFLOW && it->fits);
+  bool skips =
+      status == COPSE_UNSUPPORTED || (status == COPSE_OVERFLOW && (fits || it->n_found > 0));
   if (status != COPSE_OK && !skips) return status;
   w->err = (struct copse_err)COPSE_ERR_INIT;
-  if (it->text && s->n_flows == 0)
-    COPSE_DO(time_msccl(w, it->text, it->size, false, &(struct copse_prediction){0}, &it->cost));
-  if (it->text && (!fits || it->cost < it->rounded)) take_found(w, it, sum);
+  COPSE_DO(choose(it));
+  if (it->taken) {
+    free(w->made);
+    w->made = it->taken->text;
+    w->made_size = it->taken->size;
+    it->taken->text = NULL;
+    *sum = it->taken->sum;
+  }
   if (w->made) return COPSE_OK;
   if (s->n_copying + s->n_adding == 0) return refuse(w, it, misfit->text);
   return copse_fail(&w->err, COPSE_UNSUPPORTED, "%s", misfit->text);
 }
 
-/* Notes that another schedule is written, why, and what it costs. */
+/* Notes that another schedule is written, why, and what it costs; of a rounded one also the size
+ * that loses most by that. */
 static void note_other(const struct copse_schedule *s, const struct fitting *it,
                        const struct copse_err *misfit) {
-  double more = slower_percent(it->cost, s);
-  char cost[80] = "no slower";
+  const double *us = it->taken->us, *was = it->rounded.us;
+  double more = slower_percent(per_GB(us), s);
+  char cost[80] = "no slower", shorter[80] = "short ones may lose more";
+  int worst = us[0] / was[0] > us[1] / was[1] ? 0 : 1;
   if (more > 1e-7)
     snprintf(
         cost, sizeof cost,
         s->n_flows > 0 ? "at most %.3g %% slower, rounded," : "%.3g %% slower" AS_SIMULATED ",",
         more);
+  if (it->fits && us[worst] > was[worst])
+    snprintf(shorter, sizeof shorter, "%d MiB take %.3g %% longer than rounded", worst ? 16 : 1,
+             100 * (us[worst] / was[worst] - 1));
+  else if (it->fits)
+    snprintf(shorter, sizeof shorter, "1 and 16 MiB take no longer than rounded");
   copse_note(&copse_cli_notes,
-             "the schedule does not fit MSCCL's limits (%.*s); written is \"%s\", the fastest "
-             "found for %s that does: %s for long messages, and short ones may lose more",
-             (int)strcspn(misfit->text, ";"), misfit->text, it->name, s->topology_name, cost);
+             "the schedule does not fit MSCCL's limits (%.*s); written is \"%s\", within 2 %% the "
+             "fastest found for %s that does: %s for long messages, and %s",
+             (int)strcspn(misfit->text, ";"), misfit->text, it->taken->name, s->topology_name, cost,
+             shorter);
 }
 
 /* Notes where the fabric's own routes make the program slower than the rounded schedule says. */
@@ -450,7 +505,7 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   COPSE_AT_END(end_fitting)
   struct fitting other = {.work = w, .options = &options, .given = w->schedule};
   COPSE_DO(make_msccl(w, &other, &sum, &misfit));
-  if (other.name)
+  if (other.taken)
     note_other(w->schedule, &other, &misfit);
   else
     COPSE_DO(note_msccl_detour(w, 1 + sum.more));
@@ -459,13 +514,13 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
                    ", \"thread_blocks\": %d, \"channels\": %d, \"chunks\": %d, \"scratch\": %d, "
                    "\"elements_multiple\": %d, \"rounding_percent\": %.4g",
                    sum.blocks, sum.channels, sum.chunks, sum.scratch, sum.multiple, 100 * sum.more);
-    if (other.name)
+    if (other.taken)
       copse_text_add(&w->text, ", \"instead\": %s, \"slower_percent\": %.4g",
-                     copse_cli_quoted(other.name),
-                     slower_percent(copse_q_to_double(other.time), w->schedule));
-    if (other.name && w->schedule->n_flows == 0)
+                     copse_cli_quoted(other.taken->name),
+                     slower_percent(copse_q_to_double(other.taken->time), w->schedule));
+    if (other.taken && w->schedule->n_flows == 0)
       copse_text_add(&w->text, ", \"simulated_percent\": %.4g",
-                     slower_percent(other.cost, w->schedule));
+                     slower_percent(per_GB(other.taken->us), w->schedule));
     copse_text_add(&w->text, ", \"bytes\": %zu}\n", w->made_size);
   } else {
     copse_text_add(&w->text,

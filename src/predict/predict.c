@@ -78,6 +78,20 @@ copse_status copse_predict_plan(const char *label, const struct copse_topology *
   return COPSE_OK;
 }
 
+copse_status copse_predict_msccl(const char *text, size_t size,
+                                 const struct copse_topology *topology, const double *bytes,
+                                 int n_sizes, bool quick, struct copse_prediction *out, double *us,
+                                 struct copse_err *err) {
+  COPSE_AT_END(copse_prediction_free)
+  struct copse_prediction p = {.sim = copse_predict_defaults.sim};
+  struct copse_foreign what = {0};
+  copse_predict_cut(&copse_predict_defaults, &p.sim);
+  COPSE_DO(copse_sim_dag_of_msccl("program", text, size, topology, &p.dag, &what, err));
+  out->runs_per_GB = what.time_per_GB;
+  out->worst_link = what.worst_link;
+  return copse_predictions_time(topology, &p, n_sizes > 0, bytes, n_sizes, quick, us, err);
+}
+
 static bool has_too_many_pairs(int64_t n_ranks) { return n_ranks * n_ranks > MOST_LOWERED; }
 
 copse_status copse_predict_routes(const struct copse_topology *topology,

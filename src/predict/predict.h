@@ -113,6 +113,12 @@ copse_status copse_predict_baselines(const struct copse_baseline_options *like,
                                      const struct copse_predict_options *options,
                                      struct copse_prediction predictions[COPSE_MAX_PREDICTIONS],
                                      int *n, struct copse_err *err) COPSE_CHECKED;
+/* Times an MSCCL program for messages of bytes[n_sizes]: us[n_sizes], as copse_predictions_time;
+ * and sets *out's busiest link on the fabric's own routes and what it takes per GB. */
+copse_status copse_predict_msccl(const char *text, size_t size,
+                                 const struct copse_topology *topology, const double *bytes,
+                                 int n_sizes, bool quick, struct copse_prediction *out, double *us,
+                                 struct copse_err *err) COPSE_CHECKED;
 /* Prepares the schedule as "copse" and all baselines of it. */
 copse_status copse_predict_all(const struct copse_topology *topology,
                                const struct copse_schedule *schedule,

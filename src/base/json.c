@@ -180,7 +180,7 @@ static copse_status keep_list(struct pass *s, struct copse_json_list *list) {
 
 /* ---- the pass ------------------------------------------------------------------------------ */
 
-/* Reads one token, or one run of bytes that pass through. */
+/* Reads one token, or a run of bytes that are copied as they are. */
 static copse_status step(struct pass *s) {
   char c = *s->p;
   if (c == '"') return copy_string(s);
@@ -317,7 +317,7 @@ static void list_keys(const struct copse_json_key keys[], struct copse_line *lin
     copse_line_add(line, "%s\"%s\"", i == 0 ? "" : keys[i + 1].name ? ", " : " or ", keys[i].name);
 }
 
-/* Names an object in messages: what it is, and its "id" or "src" and "dst" where it has them. */
+/* Names an object in messages: its kind, and its "id" or "src" and "dst" where it has them. */
 static void name_object(const char *what, const cJSON *object, struct copse_line *line) {
   const cJSON *id = copse_json_get(object, "id");
   const cJSON *src = copse_json_get(object, "src"), *dst = copse_json_get(object, "dst");

@@ -101,7 +101,7 @@ static copse_status note_other_topology(struct job *job, const char *made_for, c
 
 /* ---- the table ------------------------------------------------------------------------- */
 
-/* Prints above each column that exists its name, or `what`. */
+/* Prints the name of each column that exists, or `what`, above it. */
 static void print_cells(const struct copse_cli_work *w, const char *what) {
   for (int i = 0; i < w->n_columns; i++)
     if (copse_prediction_exists(&w->columns[i])) printf("  %26s", what ? what : w->columns[i].name);

@@ -61,7 +61,7 @@ static copse_status bound_on_routes(struct objective *o,
   return COPSE_OK;
 }
 
-/* Prints how far from what nothing beats at that size, and what proves it. */
+/* Prints how far a time is above the bound for that size, and what proves the bound. */
 static void print_gap(const struct copse_schedule *s, const struct copse_topology *t, double us) {
   const struct copse_bound_at *at = s->bound_at;
   char gap[COPSE_GAP_TEXT];

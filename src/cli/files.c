@@ -252,7 +252,8 @@ static bool is_listed(const char *const *names, int n, const char *name) {
   return false;
 }
 
-/* Checks that what the folder's index.json names is there. Another's index is none of plans. */
+/* Checks that the plans that the folder's index.json names exist. An index of another kind is
+ * ignored. */
 static copse_status check_index(const char *folder, const char *const *names, int n,
                                 struct copse_arena *arena, struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *data = NULL;
@@ -399,7 +400,7 @@ static copse_status cannot_place(const struct copse_cli_set *set, struct copse_e
                        strerror(errno));
 }
 
-/* Moves all files up; if one can't be, those that were are removed. */
+/* Moves all files up; where one fails, those moved before are removed. */
 static copse_status move_up(struct copse_cli_set *set, struct copse_err *err) {
   const char *name = set->written.data;
   copse_status status = COPSE_OK;

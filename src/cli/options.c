@@ -498,7 +498,7 @@ static void print_manual_section(const struct copse_option_section *s) {
   }
 }
 
-/* Prints the options that are its own, then the titles of others. */
+/* Prints the command's own options, then the titles of shared ones. */
 static void print_manual_command(const struct copse_command *command) {
   printf(".SS copse %s\n", command->name);
   for (const struct copse_option_section *s = command->sections; s->options; s++)

@@ -504,7 +504,7 @@ struct arrivals {
   size_t n;
 };
 
-/* Marks a communicator whose all-gather failed. Nobody else knows of it. */
+/* Marks a communicator whose all-gather failed at this rank; other ranks do not know. */
 static void lose(struct newcomer *it, const struct copse_err *err) {
   it->comm->lost = true;
   it->comm->aborted = err->status == COPSE_TIMEOUT;

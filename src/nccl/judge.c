@@ -327,7 +327,7 @@ copse_status copse_nccl_judge_open(const char *label, const struct copse_nccl_gr
   return copse_nccl_join(label, graphs, n_graphs, machine, &out->joined, err);
 }
 
-/* Returns the graph of one host; NULL: it has none. */
+/* Returns the graph of one host, or NULL. */
 static const struct copse_nccl_graph_search *graph_of(const struct copse_nccl_judge *judge,
                                                       enum copse_nccl_graph_id id, int host) {
   return copse_nccl_graph(judge->n_each > 1 ? judge->each[host] : judge->graphs, id);

@@ -156,7 +156,7 @@ static void find_parent(struct copse_log_reader *r, int process, uint64_t pointe
   r->members[m->parent].n_splits++;
 }
 
-/* Adds to a known member what one more line says of it. */
+/* Adds what one more line says to a known member. */
 static void take(struct copse_log_member *to, const struct copse_log_member *from) {
   if (from->n_hosts > 0) to->n_hosts = from->n_hosts;
   if (from->id) to->id = from->id;

@@ -269,7 +269,8 @@ static int64_t handed_over(const struct copse_baseline_work *w, int i, int place
   return units;
 }
 
-/* Computes what rank k sends to its like in another host: what its host has for it. */
+/* Computes what rank k sends to `to`, the rank of its index in another host: what k's host has for
+ * it. */
 static copse_status gathered(const struct copse_baseline_work *w, int k, int to, int64_t *units) {
   int host = w->hosts.of_rank[k];
   *units = 0;

@@ -240,7 +240,7 @@ static copse_status grow(struct stage *s, struct copse_arena *arena,
   return COPSE_OK;
 }
 
-/* Grows from a gateway to all that hang below it. */
+/* Grows a tree from a gateway to all ranks that hang below it. */
 static copse_status grow_below(struct stage *s, struct copse_arena *arena,
                                struct copse_schedule_tree *tree) {
   const struct members *m = s->members;

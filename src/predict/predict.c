@@ -342,7 +342,7 @@ static copse_status ask(struct asking *q, struct copse_err *err) {
   return COPSE_OK;
 }
 
-/* Returns the number of chunks after this one that is tried. */
+/* Returns the next number of chunks to try. */
 static int more_chunks(int chunks) { return chunks + (chunks > 1 ? chunks / 2 : 1); }
 
 static void cut_all(struct asking *q, int chunks) {

@@ -427,7 +427,7 @@ static copse_status arrive(struct sim *s, int place, double now) {
   return COPSE_OK;
 }
 
-/* Whether nothing waits for it and nobody counts it: then its arrival is no event. */
+/* Whether nothing waits for a chunk and nobody counts it: its arrival is no event then. */
 static inline bool ends_here(const struct sim *s, const struct flight *p) {
   return p->n_dependents == 0 && !s->under_way;
 }
@@ -534,7 +534,7 @@ static copse_status serve(struct sim *s, const struct event *e) {
   return COPSE_OK;
 }
 
-/* Lets what moves nothing arrive at once, but for what it adds. */
+/* Lets a transfer within a rank arrive at once, or after the time of its sum. */
 static copse_status serve_here(struct sim *s, const struct event *e) {
   double then = e->hop == 1 ? add_up(s, &s->flights[e->place], e->time) : e->time;
   if (then == e->time) return arrive(s, e->place, then);

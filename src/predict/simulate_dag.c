@@ -422,8 +422,7 @@ static int64_t most_whole(const struct copse_plan *plan) {
   return INT64_MAX / 2 / ((int64_t)plan->header.n_operands + 1);
 }
 
-/* Computes the shares of all pieces and the least whole that has them as integers; 0: there is
- * none. */
+/* Computes the shares of all pieces over their least common denominator; 0: it does not fit. */
 static int64_t common_whole(const struct copse_plan *plan, const int64_t *demand, int64_t most,
                             struct copse_q *shares) {
   struct copse_err none = COPSE_ERR_INIT;

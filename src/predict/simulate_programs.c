@@ -273,7 +273,7 @@ static void wake(struct native *w, uint32_t worker) {
   w->is_ready[worker] = true;
 }
 
-/* Runs one worker, as far as its waits let it. */
+/* Runs one worker until it has to wait. */
 static copse_status run_worker(struct native *w, uint32_t worker) {
   const struct copse_plan_worker *list = &w->plan->workers[worker];
   for (; w->next[worker] < list->n_ops; w->next[worker]++) {
@@ -607,7 +607,8 @@ static copse_status do_data(struct mscclpp *w, int block, const struct copse_pj_
   return COPSE_OK;
 }
 
-/* Does glres: what the switch sums of all its members, or gstore: one's own, to all of them. */
+/* Does glres, the switch's sum over its members stored to all of them, or gstore, a rank's own
+ * chunk stored to all. */
 static copse_status do_multimem(struct mscclpp *w, int block, const struct copse_pj_op *op) {
   const struct copse_pj_place *src = &op->src[0], *dst = &op->dst[0];
   const int own = w->file.blocks[block].rank, n = dst->n_members;

@@ -384,7 +384,7 @@ static copse_status turn_way(struct repair *m, struct copse_schedule *s,
   return COPSE_OK;
 }
 
-/* Hangs a rank by a way, and all that it hung on below it. */
+/* Hangs a rank by a way, with the ranks above it in its part turned below it. */
 static copse_status hang(struct repair *m, struct copse_schedule *s, int rank, int root,
                          struct copse_err *err) {
   struct copse_schedule_edge way, next;
@@ -660,7 +660,7 @@ static copse_status keep_nodes(const struct copse_numbering *numbers, struct cop
                         err);
 }
 
-/* Keeps the trees of one phase behind those there. */
+/* Appends the trees of one phase to those that are kept. */
 static copse_status keep_trees(const struct copse_numbering *numbers, const int64_t *each,
                                enum copse_phase phase, struct copse_schedule *s,
                                struct copse_schedule_tree *trees, struct copse_err *err) {

@@ -72,7 +72,7 @@ struct copse_schedule_cut {
   int n_nodes;
 };
 
-/* Nodes of one time; or those that count as one, us 0. */
+/* Nodes of one time; or nodes that count as one, with us 0. */
 struct copse_schedule_part {
   struct copse_q us;
   const int *nodes; /* [n_nodes] indices into the schedule's nodes */

@@ -52,7 +52,7 @@ static copse_status scale(struct draft *d, int link, struct copse_q rate) {
   return copse_q_mul(*bandwidth, rate, bandwidth, d->err);
 }
 
-/* Refuses a link that is none, naming its end that is not there. */
+/* Refuses a link that does not exist, and names the end that is missing. */
 static copse_status no_such_link(struct draft *d, const struct copse_topology *t, const char *label,
                                  char *what) {
   char *arrow = strchr(what, '>');

@@ -120,7 +120,8 @@ static bool choose_nearest(struct routes *r, int m, int root, int64_t *sum) {
   return true;
 }
 
-/* Numbers the circles of those choices, and all that is on none; how many there are then. */
+/* Numbers the circles of those choices, and each node outside of them; returns how many numbers
+ * there are. */
 static int number_circles(struct routes *r, int m, int root) {
   int n = 0;
   for (int v = 0; v < m; v++) r->id[v] = r->mark[v] = -1;

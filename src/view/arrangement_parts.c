@@ -102,7 +102,7 @@ static bool inside(const struct copse_arrangement_work *w, const struct copse_li
 
 /* In a circle up to this many ranks: every link is a straight chord. */
 #define MOST_IN_A_CIRCLE 16
-/* More ranks than this are no row any more, but a ring around what joins them. */
+/* Up to so many ranks stand in a row; more stand in a ring around what joins them. */
 #define MOST_IN_A_ROW 24
 
 static bool has_fabric(const struct copse_arrangement_work *w) {
@@ -307,7 +307,7 @@ static bool is_arc(const struct copse_arrangement_work *w, int i, int g) {
   return inside(w, &w->topology->links[i], g) && w->curves[i].n_points == 0;
 }
 
-/* Adds links that Graphviz did not get, and room for them above all else. */
+/* Adds links that Graphviz did not get, with room for them above everything else. */
 static copse_status add_arcs(struct copse_arrangement_work *w, int g) {
   struct copse_arrangement_part *part = &w->parts[g];
   const struct copse_topology *t = w->topology;

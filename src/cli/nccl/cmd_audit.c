@@ -113,7 +113,7 @@ static void take_note(void *ctx, const char *text) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Takes a text of one kind that only one may be of. */
+/* Takes a text of a kind of which only one may be given. */
 static copse_status take_once(bool *has, const char *path, unsigned kind, struct copse_err *err) {
   if (*has)
     return copse_fail(err, COPSE_INVALID, "%s: a second file with %s; give one", path,

@@ -95,7 +95,7 @@ static bool is_ours(const char *name) {
   return false;
 }
 
-/* Checks that the folder holds nothing else: what is there is replaced as a whole. */
+/* Checks that the folder holds no other files, since it is replaced as a whole. */
 static copse_status check_folder(const char *folder, struct copse_err *err) {
   DIR *there = opendir(folder);
   copse_status status = COPSE_OK;
@@ -184,8 +184,7 @@ static copse_status write_text(struct job *j, const char *name, const struct cop
 
 /* ---- the topology ---------------------------------------------------------------------------- */
 
-/* Reads the file's text where it is XML: what is there is better than what the topology keeps of
- * it. */
+/* Reads the file's text where it is XML, which says more than the topology keeps of it. */
 static copse_status read_input(struct job *j) {
   COPSE_AT_END(copse_free_at) char *path = NULL;
   const char *given = j->o->topology.path;

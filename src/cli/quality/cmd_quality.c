@@ -98,7 +98,7 @@ static enum copse_quality_outcome outcome_of(copse_status status) {
   }
 }
 
-/* Measures what schedules that are searched for each size take over what nothing beats there. */
+/* Measures, for each size, the time of the schedule made for it over the bound for that size. */
 static copse_status measure_sizes(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   const struct copse_schedule *solved,
@@ -685,7 +685,7 @@ static copse_status compare_all_or_update(void *options, struct copse_cli_work *
   return COPSE_OK;
 }
 
-/* Makes an annotation of what ends all of it, too. */
+/* Annotates also the failure that ends the whole run. */
 static copse_status compare_or_update(void *options, struct copse_cli_work *w) {
   COPSE_AT_END(copse_text_free) struct copse_text text = {0};
   copse_status status = compare_all_or_update(options, w);

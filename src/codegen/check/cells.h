@@ -20,7 +20,7 @@ struct copse_history; /* a snapshot; owned by the threads, and freed with them a
  * next actions, and into its history, once they have met. */
 struct copse_threads;
 
-/* Notes that the thread does its next action, which it returns. */
+/* Starts the thread's next action, and returns it. */
 struct copse_action copse_threads_act(struct copse_threads *threads, int thread);
 uint32_t copse_threads_time(const struct copse_threads *threads, int thread);
 

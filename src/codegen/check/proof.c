@@ -423,7 +423,7 @@ static copse_status run_worker(struct proof *p, uint32_t worker) {
   return COPSE_OK;
 }
 
-/* Names a worker that waits, and the one that it waits for, which waits too. */
+/* Names a waiting worker and the waiting worker that it waits for. */
 static copse_status refute_deadlock(struct proof *p) {
   for (uint32_t w = 0; w < p->plan->header.n_workers; w++) {
     if (!p->waiting[w]) continue;

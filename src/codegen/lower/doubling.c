@@ -191,7 +191,7 @@ static void deal_place(struct lowering *l, int place, int of, int *dealt) {
   }
 }
 
-/* Deals what ranks put, that of a stage to different workers while there are so many. */
+/* Deals ranks' puts to workers, those of a stage to different ones as far as there are enough. */
 static copse_status deal(struct lowering *l) {
   size_t n = (size_t)l->n_ranks, places = (size_t)l->n_places;
   int *n_puts, *dealt; /* by rank and stage */
@@ -566,7 +566,7 @@ static uint32_t group_region(const struct group_lowering *l, int rank, int u, bo
   return (uint32_t)(2 * (rank * l->n_units + u) + out);
 }
 
-/* Computes the root's share of the block: what it broadcasts, which is what it has reduced. */
+/* Computes the root's share of the block, which it reduces and broadcasts. */
 static copse_status group_share(const struct copse_schedule *s, int root, struct copse_q *share,
                                 struct copse_err *err) {
   *share = COPSE_Q_ZERO;

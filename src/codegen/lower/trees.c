@@ -160,8 +160,7 @@ static void find_levels(const struct copse_unit_tree *tree, int root, int phase,
   }
 }
 
-/* Deals a rank's puts: any of its workers may put to any child: what it reads is its input, the
- * sum, or what came. */
+/* Deals a rank's puts to all its workers: each may read the input, the sum, or what came. */
 static copse_status spread_puts(struct lowering *l, struct copse_err *err) {
   size_t n = (size_t)l->n_ranks;
   int *ways;
@@ -501,7 +500,7 @@ static void sync_children(struct lowering *l, int phase, int u, int rank, add_sy
     add(l->b, when, channel_of(l, u, base, tree->children[i]));
 }
 
-/* Returns when a rank waits: one that passes nothing on only until all of it is there. */
+/* Returns when a rank waits: for every chunk, or, where it passes nothing on, once at the end. */
 static enum copse_plan_when when_notified(const struct copse_unit_tree *tree, int rank) {
   return copse_tree_children(tree, rank) > 0 ? COPSE_WHEN_ALWAYS : COPSE_WHEN_LAST;
 }
@@ -535,7 +534,7 @@ static void add_puts(struct lowering *l, int u, int rank, int from, int end) {
   }
 }
 
-/* Signals to the workers that put what another one has summed up or taken in that it is there. */
+/* Signals to the workers that put a sum or what came in, which another worker made or took. */
 static void signal_ways(struct lowering *l, int u, int rank) {
   const struct part *part = &l->parts[BROADCAST][u];
   for (int w = 1; w < ways_of(part, rank); w++) {

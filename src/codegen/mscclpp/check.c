@@ -346,7 +346,7 @@ struct slices {
   int from, to;
 };
 
-/* Returns those of a place that this op does now. */
+/* Returns the slices of a place that this op works on now. */
 static struct slices slices_of(const struct launch *r, int block, const struct copse_pj_op *op,
                                int size) {
   const struct state *s = &r->states[block];

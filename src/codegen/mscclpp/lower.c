@@ -146,7 +146,7 @@ static int remote_id(struct block *b, struct place at) {
 
 /* ---- operations of a block ------------------------------------------------------------- */
 
-/* Starts an op, and with the first one a pipeline: one without any would be none. */
+/* Starts an op, and with the first op its pipeline, which must not be empty. */
 static struct copse_text *start_op(struct block *b, const char *name) {
   if (b->loop_chunks > 0) {
     copse_text_add(&b->ops,

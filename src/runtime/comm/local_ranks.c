@@ -427,7 +427,7 @@ static copse_status make_handles(struct copse_local_ranks *local, struct copse_c
   return COPSE_OK;
 }
 
-/* Makes all that may fail at this rank alone. */
+/* Makes what may fail at this rank alone. */
 static copse_status make_all(struct copse_local_ranks *local, const struct copse_comm_shape *shape,
                              struct copse_comm **comms, struct copse_err *err) {
   COPSE_DO(copse_gather_init(&local->gather, shape->first_local, shape->n_local, err));

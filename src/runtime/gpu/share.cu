@@ -428,7 +428,8 @@ static void refuse(struct offer *offer, copse_status status, const char *why) {
   snprintf(offer->why, sizeof offer->why, "%.99s", why);
 }
 
-/* Checks whether all could offer, which every rank sees alike, so that all fail or none does. */
+/* Checks whether all ranks could offer their memory; each sees the same, so that all fail or none.
+ */
 static copse_status check_offers(const struct copse_cuda *cuda, const struct offer *all,
                                  const struct offer *mine, uint32_t n, struct copse_err *err) {
   for (uint32_t i = 0; i < cuda->n_ranks * n; i++)

@@ -51,7 +51,7 @@ static unsigned char *find_ready(const struct copse_move *move) {
   return copies ? move->src[0].at : NULL;
 }
 
-/* Whether all that a MOVE reads is there, and all that it overwrites has been sent. */
+/* Whether a MOVE may run: its inputs have come, and what it overwrites has been sent. */
 static bool may_move(const struct copse_interpreter *exec, const struct copse_move *move,
                      size_t bytes) {
   for (uint32_t k = 0; k < move->n_src; k++)

@@ -20,7 +20,7 @@ static uint64_t piece_share(const struct copse_plan *plan, uint32_t piece) {
   return copse_share_of(share, ceil_share(extent->num, extent->den)) + 1;
 }
 
-/* Whether all that workers signal is that they have entered, and that they are done. */
+/* Whether workers signal only that they have entered and that they are done. */
 static bool is_flat(const struct copse_plan *plan) {
   if (plan->header.n_regions > 0) return false;
   for (uint32_t i = 0; i < plan->header.n_ops; i++) {

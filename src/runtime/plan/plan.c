@@ -492,7 +492,7 @@ static copse_status number_channels(struct parts *parts, struct copse_err *err) 
   return COPSE_OK;
 }
 
-/* Places regions: where one lies follows from those before it at its rank. */
+/* Places regions one after the other at their rank. */
 static copse_status place_regions(struct parts *parts, struct copse_err *err) {
   const struct copse_plan *plan = parts->plan;
   struct {

@@ -349,7 +349,7 @@ copse_status copse_engine_compare_calls(const struct copse_transport *transport,
                     from, other->count, type_name(other->type), redop_name(other->redop));
 }
 
-/* What all ranks must have in common before they exchange anything else. */
+/* What all ranks compare before they exchange anything else. */
 struct hello {
   char version[32];
   uint32_t call_bytes, pong_bytes;

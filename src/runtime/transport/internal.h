@@ -177,7 +177,7 @@ copse_status copse_transport_step(struct copse_transport *transport, bool moved,
  * there. */
 copse_status copse_engine_place(struct copse_interpreter *exec, uint32_t from, unsigned tag,
                                 size_t n, void **bytes, struct copse_err *err);
-/* Notes that the message is there, and so is all that its sender sent before. */
+/* Notes that a message has come, and with it all that its sender sent before. */
 void copse_engine_arrived(struct copse_interpreter *exec, uint32_t from, unsigned tag);
 /* Returns COPSE_REFUTED where another rank runs another version. Collective. */
 copse_status copse_engine_compare_versions(struct copse_transport *transport,

@@ -300,7 +300,7 @@ static copse_status rendezvous_new(const struct copse_meeting *meeting, struct r
   return status;
 }
 
-/* Gathers at rank 0: all parts in, then all of them out. */
+/* Gathers over rank 0, which receives all parts and sends all of them to each. */
 static copse_status gather_here(struct rendezvous *it, const void *mine, char *all, size_t bytes) {
   int n = it->meeting.n_ranks;
   memcpy(all, mine, bytes);

@@ -180,7 +180,7 @@ static copse_status take_paths(struct copse_planner *r, const struct copse_sched
 /* ---- creation: cuts ---------------------------------------------------------------------------
  */
 
-/* Adds what goes from one node to another to the cuts that it crosses. */
+/* Adds bytes from one node to another to the cuts that they cross. */
 static void cross(struct copse_planner *r, int from, int to, int64_t bandwidth, int64_t bytes) {
   for (int kind = 0; kind < N_KINDS; kind++) {
     int sets[2] = {r->set_of[kind][from], r->set_of[kind][to]};
@@ -237,7 +237,7 @@ static copse_status check_offline(const struct copse_topology *topology,
   return COPSE_OK;
 }
 
-/* Drops the plan: before the first one, and after one that failed. */
+/* Clears the plan before the first one, and after one that failed. */
 static void forget_plan(struct copse_planner *r) {
   r->bytes = NULL;
   r->busiest = -1;

@@ -482,7 +482,7 @@ static copse_status add_hosts(struct sets *s) {
 COPSE_ORDER(by_bandwidth, struct copse_link,
             copse_q_cmp(b->bandwidth, a->bandwidth) ?: COPSE_UP(src) ?: COPSE_UP(dst))
 
-/* Labels ranks by what holds them together so far; how many different ones there are. */
+/* Labels ranks by the set that joins them so far; returns the number of sets. */
 static int label_islands(struct sets *s, int *label) {
   int n = 0;
   for (int r = 0; r < s->t->n_ranks; r++) {

@@ -110,7 +110,7 @@ static int64_t length_of(const struct routed *r, const struct copse_way *way,
   return sum;
 }
 
-/* Adds to each pair that has one a way that is shorter than all of its own. */
+/* Adds a way to each pair that has a shorter one than those it uses. */
 static copse_status add_shorter(struct routed *r, const int64_t *lengths) {
   size_t n = r->n_ways;
   for (size_t i = 0, next; i < n; i = next) {
@@ -467,7 +467,7 @@ static bool hangs_late(const struct hanger *h, const struct hanging *tree, int v
   return false;
 }
 
-/* Hangs v, with all below it, where that is cheapest; of equal places as it was. */
+/* Hangs v, with all below it, where that is cheapest; at equal cost it stays. */
 static void rehang(struct hanger *h, struct hanging *tree, int v) {
   int parent = tree->parent[v], way = tree->way[v];
   size_t before = ways_to(h, tree, parent, v) + (size_t)way;

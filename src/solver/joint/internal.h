@@ -68,8 +68,8 @@ static inline bool copse_joint_is_root(const struct copse_joint_group *group, in
   return group->root < 0 || group->members[member] == group->root;
 }
 
-/* Returns the node of use that this one hangs on, or itself: in a proof it stands where that one
- * does, so that the links between them don't count. */
+/* Returns the node that a node was merged into, or itself: in a proof both are on one side, so that
+ * links between them do not count. */
 static inline int copse_joint_anchor(const struct copse_joint_phase *phase, int node) {
   while (phase->anchor[node] >= 0) node = phase->anchor[node];
   return node;

@@ -621,7 +621,7 @@ static copse_status map_group(struct small *m, const struct copse_joint_group *f
   return map_marks(m, &to->unbalanced);
 }
 
-/* Maps symmetries; *fits: what is left has all of them. */
+/* Maps symmetries to the contracted network; *fits: it has all of them. */
 static copse_status map_symmetries(struct small *m, const struct copse_joint_options *from,
                                    bool *fits) {
   struct copse_permutation *to;

@@ -533,7 +533,7 @@ static copse_status add_relay_rows(struct copse_joint_search *s, struct copse_jo
   return COPSE_OK;
 }
 
-/* Adds rows that make what goes to one member a flow: every other one adds its share. */
+/* Adds the rows of a flow to one member, to which every other member adds its share. */
 static copse_status add_flow_rows(struct copse_joint_search *s, struct copse_joint_phase *phase) {
   int roots = copse_joint_roots(s, phase->group),
       sink = copse_joint_terminal(s, phase, phase->sink);
@@ -592,8 +592,8 @@ copse_status copse_joint_add_cut(struct copse_joint_search *s, int phase, const 
   return COPSE_ARRAY(&s->arena, (size_t)s->network->n_nodes, s->set, s->err);
 }
 
-/* Adds the cut around all but one terminal: what it must receive (send), which is often what
- * binds. */
+/* Adds the cut around all terminals but one, which often binds: what that one must receive (send).
+ */
 static copse_status add_first_cut(struct copse_joint_search *s, int q, int i) {
   const struct copse_joint_phase *phase = &s->phases[q];
   int terminal = copse_joint_terminal(s, phase, i);

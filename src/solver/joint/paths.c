@@ -245,7 +245,7 @@ static void take_prices(struct paths *p, bool lean) {
 
 /* ---- rounds -------------------------------------------------------------------------------- */
 
-/* Adds paths until none gains. *done: so it is. */
+/* Adds paths until none gains; *done says whether that was reached. */
 static copse_status generate(struct paths *p, bool lean, const struct copse_progress *progress,
                              int *rounds, bool *done) {
   const struct copse_joint_search *s = p->s;

@@ -220,7 +220,7 @@ static void balance(struct rounding *r, const struct copse_joint_phase *phase, i
 
 /* ---- parts --------------------------------------------------------------------------------- */
 
-/* Gives what rounding down left of free shares to one root, with ways to all others for it. */
+/* Gives one root the rest that rounding free shares down has left, with ways to all others. */
 static bool round_weights(struct rounding *r, int g, int64_t *weights) {
   const struct copse_joint_group *group = &r->s->groups[g];
   int roots = copse_joint_roots(r->s, g), largest = 0;
@@ -292,7 +292,7 @@ static bool round_rate(struct rounding *r) {
   return mpq_sgn(q) > 0 && copse_mpq_get(q, &r->out->rate);
 }
 
-/* Chooses a common whole, so that loads of all groups have one denominator. */
+/* Chooses a common denominator for the loads of all groups. */
 static bool choose_whole(struct rounding *r) {
   int64_t multiple = 1,
           whole = COPSE_JOINT_WHOLE < r->s->max_whole ? COPSE_JOINT_WHOLE : r->s->max_whole;

@@ -212,7 +212,7 @@ static copse_status allocate(struct copse_online *o, struct copse_err *err) {
   return COPSE_ARRAY(&o->arena, 5 * (stages + steps + 2 * h), o->counts, err);
 }
 
-/* Forgets all before a plan, and after one that failed. */
+/* Clears the planner before a plan, and after one that failed. */
 static void forget_plan(struct copse_online *o) {
   o->bytes = NULL;
   o->local = o->needed = o->left = o->nic_bytes = o->predicted_ns = 0;

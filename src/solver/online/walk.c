@@ -387,8 +387,8 @@ static void pick_entering(void *ctx, const struct copse_online_piece *p) {
   if (p->final != p->via_dst) pick(ctx, COPSE_ONLINE_SCATTER, p->via_dst, p->final, p);
 }
 
-/* Picks all. What a rank sends is on its own lane but for what it gives away; it receives from
- * all. */
+/* Picks all pieces of a rank: it sends on its own lane, except for what it hands to others, and
+ * receives from all. */
 static void pick_all(struct picker *c) {
   struct copse_online *o = c->o;
   int host = c->rank / o->g, own = c->rank % o->g;

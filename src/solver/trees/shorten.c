@@ -428,7 +428,7 @@ static copse_status lift_one(struct shortener *s, int tree, bool *lifted) {
   return COPSE_OK;
 }
 
-/* Lowers all trees of one height; whether one of them has become lower. */
+/* Lowers trees of one height; returns whether one has become lower. */
 static copse_status lower_trees(struct shortener *s, int height, bool *lowered) {
   *lowered = false;
   for (size_t t = 0; t < s->n_trees && s->left > 0; t++) {
@@ -531,7 +531,7 @@ static bool same_trees(const struct shortener *s, const struct tree *a, const st
   return true;
 }
 
-/* Adds a tree to an earlier one that is equal, so that it needs none of its own. */
+/* Adds a tree's weight to an earlier, equal tree, which then stands for both. */
 static void merge(struct shortener *s, size_t t) {
   for (size_t i = 0; i < t; i++) {
     if (s->trees[i].multiplicity == 0 || !same_trees(s, &s->trees[i], &s->trees[t])) continue;

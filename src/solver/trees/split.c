@@ -195,7 +195,8 @@ static bool breaks_known_cut(const struct splitter *s) {
   return false;
 }
 
-/* Does steps [from, to) if all together are safe; else halves, down to none for one. */
+/* Does steps [from, to) if they are safe together; else tries both halves. A single unsafe step is
+ * undone. */
 static copse_status try_steps(struct splitter *s, size_t from, size_t to) {
   bool served;
   if (from == to) return COPSE_OK;

@@ -448,7 +448,7 @@ static struct rows find_rows(const struct copse_fabric_map *map, const char *hos
   return rows;
 }
 
-/* Finds the row of this device; device NULL: the next one that is free. -1: none. */
+/* Finds the row of a device; NULL: the next free row. -1: none. */
 static int find_row(const struct composer *c, struct rows rows, const char *device) {
   for (int i = rows.first; i < rows.first + rows.n; i++)
     if (!c->taken[i] && (!device || strcmp(c->map->ports[i].device, device) == 0)) return i;

@@ -124,7 +124,7 @@ static copse_status add_column(struct matrix *m, int column, struct copse_err *e
   return COPSE_PUSH(m->columns, m->n_columns, m->column_capacity, err, column);
 }
 
-/* Adds one row's cells: all columns', or the row isn't one. */
+/* Adds a row's cells; a row without a cell for each column is none. */
 static copse_status add_row(struct matrix *m, int row, struct copse_scan s, bool *good,
                             struct copse_err *err) {
   struct copse_scan word;

@@ -19,7 +19,8 @@ struct copse_input {
   int depth; /* of clusters within clusters */
 };
 
-/* Notes the options that an input of this sort (`what`) has no use for; `used`: those it has. */
+/* Notes the options that were given and that an input of this sort (`what`) does not use; `used`:
+ * those it does. */
 enum { COPSE_USES_LINKS = 1, COPSE_USES_NVLINK_SWITCH = 2, COPSE_USES_GPU = 4 };
 void copse_note_unused_options(const struct copse_input *in, const char *what, unsigned used);
 

@@ -294,7 +294,8 @@ static copse_status offer_routed(struct proposing *g) {
   if (o->collective == COPSE_ALLTOALL || o->on_routes || o->in_network || !g->p->routes)
     return COPSE_OK;
   COPSE_DO(find_detours(g, &detours));
-  if (detours <= copse_q_to_double(g->first->time_per_GB) * (1 + CLOSE_TIME)) return COPSE_OK;
+  double without = copse_q_to_double(g->first->time_per_GB);
+  if (detours <= fmax(without * (1 + CLOSE_TIME), without + g->p->least_gain)) return COPSE_OK;
   if (copse_routes_count(g->p->routes) > MOST_ROUTED_WAYS)
     COPSE_DO(offer_hung(g, 1, detours));
   else if (wants(g->p, "routes"))

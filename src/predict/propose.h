@@ -27,6 +27,9 @@ struct copse_proposer {
   void *context;
   /* Asked before each but the first is made, by its name, whether to make it; NULL: all are. */
   bool (*wants)(void *context, const char *name);
+  double least_gain; /* trees on the fabric's own routes are made where the first one's edges load a
+                        link there by more than that, in s per GB, than its paths do: what a hop
+                        takes of a message; 0: of any size */
   /* Takes a schedule, expanded and verified, also where it fails. The first must last until the
    * others are made. */
   copse_status (*take)(void *context, struct copse_schedule *schedule, const char *name,

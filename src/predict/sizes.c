@@ -779,13 +779,10 @@ copse_status copse_solve_for_size(const struct copse_topology *topology,
   for (int i = 0; i < topology->n_links; i++)
     s.least_latency_us = fmin(s.least_latency_us, copse_q_to_double(topology->links[i].latency));
   COPSE_DO(copse_predict_routes(topology, &s.routes, &s.predict, err));
-  const struct copse_proposer proposer = {.topology = topology,
-                                          .solve = question->solve,
-                                          .solved = question->solved,
-                                          .routes = s.predict.routes,
-                                          .context = &s,
-                                          .wants = wants,
-                                          .take = take};
+  const double hop = 1e3 * s.predict.sim.alpha_us / question->bytes; /* s per GB */
+  const struct copse_proposer proposer = {topology,         question->solve,   question->solved,
+                                          s.predict.routes, .least_gain = hop, .context = &s,
+                                          .wants = wants,   .take = take};
   COPSE_DO(question->from ? take_all(&s, question->from, question->n_from)
                           : copse_propose(&proposer, seconds, err));
   if (exchanges(&s)) {

@@ -9,6 +9,7 @@
 
 #include "predict/predict.h"
 #include "predict/propose.h"
+#include "predict/sizes.h"
 #include "schedule/images.h"
 #include "schedule/solve/routes.h"
 #include "support/fabric.h"
@@ -301,6 +302,38 @@ START_TEST(they_are_proposed_where_paths_differ) {
 }
 END_TEST
 
+static void note_routes(void *tried, const char *text) {
+  *(bool *)tried = *(bool *)tried || strncmp(text, "routes", 6) == 0;
+}
+
+static void ignore(void *tried, const char *phase, int64_t done, int64_t total) {
+  (void)tried, (void)phase, (void)done, (void)total;
+}
+
+/* A search for a size tries them where what paths save there is more than a hop: not of a message
+ * that all links carry in less. */
+START_TEST(a_search_tries_them_where_they_may_save_a_hop) {
+  for (int large = 0; large < 2; large++) {
+    struct copse_err err = COPSE_ERR_INIT;
+    struct copse_topology *t = load("topologies/dgx1-v100.json");
+    bool tried = false;
+    const struct copse_progress progress = {.report = ignore, .ctx = &tried, .tried = note_routes};
+    const struct copse_solve_options options = {
+        .collective = COPSE_ALLGATHER, .root = -1, .progress = &progress};
+    const struct copse_size_question question = {.solve = &options,
+                                                 .predict = &copse_predict_defaults,
+                                                 .bytes = large ? 64 << 20 : 16 << 10,
+                                                 .work = 4e6};
+    struct copse_size_answer answer;
+    struct copse_solve_seconds seconds;
+    ASSERT_OK(copse_solve_for_size(t, &question, &answer, &seconds, &err), &err);
+    ck_assert_int_eq(tried, large);
+    copse_schedule_free(answer.schedule);
+    copse_topology_free(t);
+  }
+}
+END_TEST
+
 /* 16,384 routes, too many for the programme: the first one's trees are hung on them, and what their
  * plans' messages load is near the bound. */
 START_TEST(trees_hung_on_routes_are_proposed_where_there_are_many) {
@@ -572,6 +605,7 @@ int main(void) {
   tcase_add_test(tc, their_plans_make_no_detours);
   tcase_add_test(tc, a_plan_that_lost_its_paths_is_mended);
   tcase_add_test(tc, they_are_proposed_where_paths_differ);
+  tcase_add_test(tc, a_search_tries_them_where_they_may_save_a_hop);
   tcase_add_test(tc, scattered_trees_are_proposed_balanced);
   tcase_add_test(tc, trees_hung_on_routes_are_proposed_where_there_are_many);
   tcase_add_test(tc, hung_trees_keep_to_routes_and_load_links_less);

@@ -553,7 +553,7 @@ static copse_status prepare(struct bench *bench, struct options *options, struct
   fit_range(options, plan);
   copse_status mine = check_memory(options, plan, ranks_here(job, n), err);
   if (mine == COPSE_OK && options->profile.write && first == 0)
-    mine = copse_cli_profile_begin(&options->profile, plan, err);
+    mine = copse_cli_profile_begin(&options->profile, options->plan, plan, err);
   COPSE_DO(agree(job, mine, plan, err));
   COPSE_DO(new_exec(bench, err));
   uint64_t block = copse_plan_block_bytes(plan, options->max_bytes);

@@ -246,13 +246,22 @@ const char copse_cli_profile_after[] =
     "the two apart, or fall with the size, are refused. Where ranks share a GPU or processor, it\n"
     "says what they take together.\n";
 
-copse_status copse_cli_profile_begin(struct copse_cli_profile *profile,
+copse_status copse_cli_profile_begin(struct copse_cli_profile *profile, const char *path,
                                      const struct copse_plan *plan, struct copse_err *err) {
+  char sha256[COPSE_SHA256_HEX], made_for[COPSE_SHA256_HEX];
   COPSE_DO(copse_cli_load_topology(&profile->topology, &profile->read, &profile->whole, err));
-  if (profile->read->n_ranks == (int)plan->header.n_ranks) return COPSE_OK;
-  return copse_fail(err, COPSE_INVALID, "the plan is for %u ranks, and %.80s has %d",
-                    plan->header.n_ranks, copse_cli_topology_label(&profile->topology),
-                    profile->read->n_ranks);
+  if (profile->read->n_ranks != (int)plan->header.n_ranks)
+    return copse_fail(err, COPSE_INVALID, "the plan is for %u ranks, and %.80s has %d",
+                      plan->header.n_ranks, copse_cli_topology_label(&profile->topology),
+                      profile->read->n_ranks);
+  COPSE_DO(copse_topology_sha256(profile->read, sha256, err));
+  for (size_t i = 0; i < sizeof plan->header.topology_sha256; i++)
+    snprintf(made_for + 2 * i, 3, "%02x", plan->header.topology_sha256[i]);
+  if (strcmp(sha256, made_for) != 0)
+    copse_note(&copse_cli_notes, "%s; the profile is fitted to the one given",
+               copse_cli_other_topology(&profile->topology, path, plan->name, made_for,
+                                        profile->read, (char[COPSE_CLI_OTHER_TEXT]){0}));
+  return COPSE_OK;
 }
 
 void copse_cli_profile_add(struct copse_cli_profile *profile, uint64_t bytes, double us) {

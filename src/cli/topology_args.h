@@ -86,8 +86,9 @@ extern const char copse_cli_profile_after[];
    .at = offsetof(struct_type, member)},                \
       COPSE_CLI_TOPOLOGY_SECTIONS(struct_type, member.topology)
 
-/* Reads the topology, before anything is measured. COPSE_INVALID for one of other ranks. */
-copse_status copse_cli_profile_begin(struct copse_cli_profile *profile,
+/* Reads the topology, before anything is measured, and notes where the plan of `path` was made for
+ * another. COPSE_INVALID for one of other ranks. */
+copse_status copse_cli_profile_begin(struct copse_cli_profile *profile, const char *path,
                                      const struct copse_plan *plan,
                                      struct copse_err *err) COPSE_CHECKED;
 /* Adds a measured time; sizes in ascending order, COPSE_CALIBRATED_SIZES at most. */

@@ -334,6 +334,7 @@ START_TEST(times_make_a_profile_that_simulate_takes) {
       run("-b 4K -e 16M -f 4096 -n 3 --backend threads allgather --synthetic "
           "switch:4@10 --write-profile p.json --json");
   ck_assert_msg(it.exit_status == 0, "%s", it.errors);
+  ck_assert_ptr_nonnull(strstr(it.errors, "; the profile is fitted to the one given"));
   cJSON *said = cJSON_Parse(it.out);
   const cJSON *profile = cJSON_GetObjectItem(said, "profile"), *row;
   const cJSON *results = cJSON_GetObjectItem(said, "results");

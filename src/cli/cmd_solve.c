@@ -175,6 +175,7 @@ static copse_status compare_healthy(const struct copse_topology *healthy,
     return COPSE_OK;
   }
   like.healthy = NULL;
+  like.notes = NULL; /* the same were made for what is left */
   like.bound_only = bound_is_time(options, has_tolerance);
   like.compact = made->n_rotations > 0; /* its time is all that counts: no trees are listed */
   if (options->root >= 0 && options->root < broken->n_ranks) {

@@ -194,6 +194,17 @@ START_TEST(what_unequal_shares_would_take_is_kept_to_or_told) {
 END_TEST
 
 /* x, which takes nothing in, is what keeps the whole fabric from having trees. */
+/* The healthy cluster, which the result is compared with, has too many ranks likewise. */
+START_TEST(what_was_not_tried_is_said_once) {
+  ck_assert_int_eq(run("@ solve --synthetic 'hosts:257 gpus:8@300 nics:2@25 rails' -c allreduce "
+                       "--down h0.nic1 --json"),
+                   0);
+  const char *note = strstr(result.err, "not tried: there are too many ranks");
+  ck_assert_ptr_nonnull(note);
+  ck_assert_ptr_null(strstr(note + 1, "not tried"));
+}
+END_TEST
+
 START_TEST(a_healthy_fabric_without_trees_is_not_compared_with) {
   copse_test_write(
       "u.json",
@@ -579,6 +590,7 @@ int main(void) {
   tcase_add_test(tests, the_order_of_faults_does_not_matter);
   tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);
   tcase_add_test(tests, what_unequal_shares_would_take_is_kept_to_or_told);
+  tcase_add_test(tests, what_was_not_tried_is_said_once);
   tcase_add_test(tests, a_healthy_fabric_without_trees_is_not_compared_with);
   tcase_add_loop_test(tests, a_rank_alone_has_nothing_to_send, COPSE_TEST_UP_TO(0, 3), 5);
   tcase_add_loop_test(tests, images_of_failures_are_as_good_as_solving_them, 0,

@@ -456,6 +456,10 @@ static const struct {
      {1, 100},
      6}};
 
+static void count_high(void *n, const char *text) {
+  *(int *)n += strstr(text, "hops high") != NULL;
+}
+
 START_TEST(allreduces_whose_phases_run_together_are_low) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_solve_seconds seconds;
@@ -463,13 +467,15 @@ START_TEST(allreduces_whose_phases_run_together_are_low) {
   struct copse_topology *whole, *t;
   struct copse_schedule *s;
   ASSERT_OK(copse_topology_synthetic(together[_i].fabric, NULL, &whole, &err), &err);
-  int n = 0;
+  int n = 0, n_said = 0;
+  const struct copse_notes notes = {count_high, &n_said};
   while (n < 5 && together[_i].faults[n].what) n++;
   ASSERT_OK(copse_topology_break(whole, "t.json", together[_i].faults, n, &t, &err), &err);
   const struct copse_solve_options options = {.collective = COPSE_ALLREDUCE,
                                               .root = -1,
                                               .healthy = whole,
                                               .tolerance = together[_i].tolerance,
+                                              .notes = &notes,
                                               .label = "t.json"};
   ASSERT_OK(copse_solve_schedule(t, &options, &s, &seconds, &err), &err);
   ASSERT_OK(copse_verify_schedule(s, t, "s.json", &report, &err), &err);
@@ -482,6 +488,7 @@ START_TEST(allreduces_whose_phases_run_together_are_low) {
                       (1 + copse_q_to_double(together[_i].within)) * bound * (1 + 1e-12));
   ck_assert_int_gt(s->n_rotations, 0);
   ck_assert_int_le(copse_schedule_height(s), together[_i].high);
+  ck_assert_int_eq(n_said, copse_schedule_height(s) > 2 + 4); /* the healthy ones are two high */
   copse_schedule_free(s);
   copse_topology_free(t);
   copse_topology_free(whole);

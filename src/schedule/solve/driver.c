@@ -197,18 +197,17 @@ static copse_status check_listed(const struct solving *b) {
 
 static copse_status solve_used_phases(struct solving *b) {
   copse_collective collective = b->options->collective;
-  bool reduces = copse_collective_reduces(collective);
   COPSE_DO(check_listed(b));
   if (copse_collective_broadcasts(collective) || b->mirrored)
     COPSE_DO(solve_phase(b, false, &b->broadcast));
-  if (reduces && !b->mirrored) COPSE_DO(solve_phase(b, true, &b->reduce));
+  if (copse_collective_reduces(collective) && !b->mirrored)
+    COPSE_DO(solve_phase(b, true, &b->reduce));
   return COPSE_OK;
 }
 
 static copse_status solve_phases(struct solving *b) {
   copse_collective collective = b->options->collective;
-  bool reduces = copse_collective_reduces(collective);
-  b->mirrored = reduces && copse_is_symmetric(b->topology);
+  b->mirrored = copse_collective_reduces(collective) && copse_is_symmetric(b->topology);
   if (b->options->tolerance.num > 0 && b->options->k == 0 && !b->options->bound_only) {
     bool reversed = !copse_collective_broadcasts(collective) && !b->mirrored;
     b->chosen = *b->options;
@@ -232,8 +231,7 @@ static copse_status solve_phases(struct solving *b) {
     if (b->alike_only && !b->orbit_trees) return COPSE_OK;
     COPSE_DO(solve_used_phases(b));
   }
-  const struct phase *any = b->broadcast.used ? &b->broadcast : &b->reduce;
-  b->schedule->k = any->forest.k;
+  b->schedule->k = (b->broadcast.used ? &b->broadcast : &b->reduce)->forest.k;
   return COPSE_OK;
 }
 
@@ -595,12 +593,11 @@ static copse_status solve_bound(struct solving *b) {
 
 /* Repairs the healthy trees at it. */
 static copse_status repair(struct solving *b, const struct copse_schedule *from, bool *made) {
-  const struct copse_solve_options *o = b->options;
   double start = copse_clock_seconds();
   const struct phase *phase = b->broadcast.used ? &b->broadcast : &b->reduce;
   const struct copse_optimum *optimum = &phase->forest.optimum;
-  struct copse_repair of = {b->topology, o->healthy, from, .network = &phase->instance.network};
-  of.x = optimum->x;
+  struct copse_repair of = {b->topology, b->options->healthy, from, &phase->instance.network,
+                            .x = optimum->x};
   of.k = copse_optimum_step(of.network, optimum); /* its cut is not rounded */
   COPSE_DO(copse_repair_trees(&of, b->schedule, made, b->err));
   b->seconds->pack += copse_clock_seconds() - start;
@@ -711,21 +708,19 @@ static copse_status try_alike(const struct solving *like, const struct solving *
   return COPSE_OK;
 }
 
-/* Tries symmetries, then repair where that is higher than is asked for; a schedule that was given
- * is repaired first, since ranks then go on with most of their plans. *high: it is higher, of so
- * few ranks that all trees can be listed, and not made by symmetries. */
+/* Tries symmetries, then repair where that is higher than *asked, which it sets; a schedule that
+ * was given is repaired first, since ranks then go on with most of their plans. *high: it is
+ * higher, of so few ranks that all trees can be listed, and not made by symmetries. */
 static copse_status try_repair(const struct solving *like, struct copse_schedule **out, bool *high,
-                               struct copse_solve_seconds *seconds) {
+                               int *asked) {
   COPSE_AT_END(release) struct solving b = *like;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *healthy = NULL;
   COPSE_AT_END(free_together) struct together together = {.shares.outcome = COPSE_JOINT_NOT_BETTER};
-  const struct copse_schedule *from = b.options->from;
   bool alike = false, faster = false;
-  b.seconds = seconds;
-  if (!from) COPSE_DO(solve_healthy(&b, &healthy));
-  if (!from) from = healthy;
+  if (!b.options->from) COPSE_DO(solve_healthy(&b, &healthy));
+  const struct copse_schedule *from = healthy ? healthy : b.options->from;
   if (!from) return COPSE_OK;
-  int most = copse_schedule_height(from) + COPSE_REPAIR_HIGHEST;
+  int most = *asked = copse_schedule_height(from) + COPSE_REPAIR_HIGHEST;
   if (b.listed > 0 && b.listed <= most) return COPSE_OK;
   COPSE_DO(start(&b));
   COPSE_DO(solve_bound(&b));
@@ -748,6 +743,19 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
   return COPSE_OK;
 }
 
+/* Hands a schedule over; a note says where its trees are higher than is asked of a repair. */
+static void hand_over(const struct copse_solve_options *options, int asked,
+                      struct copse_schedule **made, struct copse_schedule **out) {
+  int height = asked > 0 ? copse_schedule_height(*made) : 0, more = COPSE_REPAIR_HIGHEST;
+  if (height > asked)
+    copse_note(options->notes,
+               "%s: trees are %d hops high, %d more than the healthy ones; none of "
+               "at most %d more were found",
+               options->label, height, height - asked + more, more);
+  *out = *made;
+  *made = NULL;
+}
+
 copse_status copse_solve_schedule(const struct copse_topology *topology,
                                   const struct copse_solve_options *options,
                                   struct copse_schedule **out, struct copse_solve_seconds *seconds,
@@ -755,21 +763,18 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   COPSE_AT_END(release)
   struct solving b = {.topology = topology, .options = options, .seconds = seconds, .err = err};
   struct copse_solve_options near = *options; /* repairs of allreduces are as near as they can be */
-  struct solving like = {.topology = topology,
-                         .options = &near,
-                         .near = COPSE_NEAR_OPTIMUM,
-                         .seconds = seconds,
-                         .err = err};
+  struct solving like = b;
+  like.options = &near, like.near = COPSE_NEAR_OPTIMUM;
   if (options->tolerance.num > 0 && copse_q_cmp(options->tolerance, like.near) < 0)
     like.near = options->tolerance;
   if (options->collective == COPSE_ALLREDUCE) near.tolerance = COPSE_Q_ZERO;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *repaired = NULL;
   bool high = false, early = may_repair(&like);
+  int asked = 0; /* how high a repaired one may be, 0: that is not known */
   *out = NULL, *seconds = (struct copse_solve_seconds){0};
-  if (early) COPSE_DO(try_repair(&like, &repaired, &high, seconds));
+  if (early) COPSE_DO(try_repair(&like, &repaired, &high, &asked));
   if (repaired && !high) {
-    *out = repaired;
-    repaired = NULL;
+    hand_over(options, asked, &repaired, out);
     return COPSE_OK;
   }
   if (options->collective == COPSE_ALLTOALL) {
@@ -783,14 +788,13 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
     if (may_differ(&like) && b.schedule->bound.kind == COPSE_BOUND_FORESTS)
       like.listed = copse_schedule_height(b.schedule);
     if (!early && like.listed > 0 && may_repair(&like))
-      COPSE_DO(try_repair(&like, &repaired, &high, seconds));
+      COPSE_DO(try_repair(&like, &repaired, &high, &asked));
   }
   struct copse_schedule **best = &b.schedule;
   bool near_by = high && copse_q_cmp(repaired->time_per_GB, b.schedule->time_per_GB) > 0;
   int worth = near_by ? COPSE_REPAIR_HIGHEST : 0; /* hops that it must save then */
   if (repaired && copse_schedule_height(repaired) + worth <= copse_schedule_height(b.schedule))
     best = &repaired;
-  *out = *best;
-  *best = NULL;
+  hand_over(options, asked, best, out);
   return COPSE_OK;
 }

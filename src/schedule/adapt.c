@@ -611,6 +611,26 @@ copse_status copse_numbering_each(const struct copse_numbering *numbers, int64_t
   return COPSE_OK;
 }
 
+copse_status copse_numbering_users(const struct copse_numbering *numbers, struct copse_arena *arena,
+                                   struct copse_tree_user **users, struct copse_adjacency *by_link,
+                                   struct copse_err *err) {
+  const struct copse_schedule *base = &numbers->schedule;
+  int n = 0;
+  for (int t = 0; t < base->n_trees; t++)
+    for (int e = 0; e < base->trees[t].n_edges; e++) n += base->trees[t].edges[e].n_path - 1;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, *users, err));
+  n = 0;
+  for (int t = 0; t < base->n_trees; t++)
+    for (int e = 0; e < base->trees[t].n_edges; e++) {
+      const struct copse_schedule_edge *edge = &base->trees[t].edges[e];
+      for (int i = 0; i + 1 < edge->n_path; i++)
+        (*users)[n++] = (struct copse_tree_user){
+            copse_numbering_link(numbers, edge->path[i], edge->path[i + 1]), t, edge->dst};
+    }
+  return copse_adjacency_by(arena, numbers->healthy->n_links, n, COPSE_KEYS(*users, link),
+                            sizeof **users, by_link, err);
+}
+
 copse_status copse_numbering_loads(const struct copse_numbering *numbers, const int64_t *each,
                                    struct copse_q *loads, bool *fits, struct copse_err *err) {
   const struct copse_schedule *base = &numbers->schedule;

@@ -89,6 +89,14 @@ static inline int copse_numbering_link(const struct copse_numbering *numbers, in
   return copse_topology_find_link(numbers->healthy, numbers->healthy_of[src],
                                   numbers->healthy_of[dst]);
 }
+/* The way to a rank of a base tree, which crosses a link of the healthy topology. */
+struct copse_tree_user {
+  int link, tree, rank;
+};
+/* Lists those of all links, and by link where they are. COPSE_NOMEM. */
+copse_status copse_numbering_users(const struct copse_numbering *numbers, struct copse_arena *arena,
+                                   struct copse_tree_user **users, struct copse_adjacency *by_link,
+                                   struct copse_err *err) COPSE_CHECKED;
 
 /* Finds the least multiple of *k by which every tree's weight is a whole number of trees of a root:
  * each [trees]. COPSE_OVERFLOW. */

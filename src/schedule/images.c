@@ -69,6 +69,25 @@ int copse_image_back(const struct copse_images *images, const struct copse_image
   return node;
 }
 
+copse_status copse_image_ranks_make(const int *rank_of, int n_nodes, struct copse_arena *arena,
+                                    struct copse_image_ranks **out, struct copse_err *err) {
+  COPSE_DO(COPSE_ARRAY(arena, 1, *out, err));
+  **out = (struct copse_image_ranks){.rank_of = rank_of, .image = -1};
+  return COPSE_ARRAYS(arena, (size_t)n_nodes, int, err, &(*out)->known, &(*out)->rank);
+}
+
+int copse_image_rank(const struct copse_images *images, int64_t image, int node,
+                     struct copse_image_ranks *ranks) {
+  if (image != ranks->image) ranks->n_images++;
+  ranks->image = image;
+  if (ranks->known[node] != ranks->n_images) {
+    struct copse_image of = copse_image_of(images, image);
+    ranks->known[node] = ranks->n_images;
+    ranks->rank[node] = ranks->rank_of[copse_image_back(images, &of, node)];
+  }
+  return ranks->rank[node];
+}
+
 /* ---- a base tree --------------------------------------------------------------------------- */
 
 /* Sets each rank's parent and depth. Edges come from the root outwards. */

@@ -34,6 +34,19 @@ struct copse_image copse_image_of(const struct copse_images *images, int64_t num
 int copse_image_node(const struct copse_images *images, const struct copse_image *image, int node);
 int copse_image_back(const struct copse_images *images, const struct copse_image *image, int node);
 
+/* Ranks of base trees at nodes of one image, found when asked for. The arena owns the arrays. */
+struct copse_image_ranks {
+  const int *rank_of; /* [n_nodes] of the base tree */
+  int64_t image;      /* the last one, -1: none yet */
+  int n_images;       /* how many there were, */
+  int *known, *rank;  /* [n_nodes] for which of them the rank is known */
+};
+copse_status copse_image_ranks_make(const int *rank_of, int n_nodes, struct copse_arena *arena,
+                                    struct copse_image_ranks **out,
+                                    struct copse_err *err) COPSE_CHECKED;
+int copse_image_rank(const struct copse_images *images, int64_t image, int node,
+                     struct copse_image_ranks *ranks);
+
 /* A base tree by ranks, a reduce tree turned around: from its root outwards. */
 struct copse_base_tree {
   int n; /* ranks, absent ones included */

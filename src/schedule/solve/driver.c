@@ -633,8 +633,8 @@ static copse_status try_shares(struct solving *b, const struct copse_repair *at,
     COPSE_DO(copse_q_div(of.x, slack, &of.x, b->err));
     COPSE_DO(copse_optimum_scale(of.network, of.x, &exact, b->err));
     of.k = part.num > 0 ? COPSE_REPAIR_PIECES : exact.k;
-    of.looks = rates[i].looks;
-    of.in_pieces = part.num > 0;
+    of.looks = rates[i].looks, of.in_pieces = part.num > 0;
+    of.once = *out && copse_schedule_height(*out) <= most;
     if (!b->schedule) COPSE_DO(start(b));
     COPSE_DO(copse_repair_trees(&of, b->schedule, &made, b->err));
     bool low = made && copse_schedule_height(b->schedule) <= most;

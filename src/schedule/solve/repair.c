@@ -22,6 +22,8 @@ static copse_status number_all(struct repairing *r, bool *fits) {
   r->base = r->numbers.schedule;
   COPSE_DO(copse_images_make(r->base.rotations, s->n_rotations, r->numbers.n_nodes, r->arena,
                              &r->images, r->err));
+  COPSE_DO(
+      copse_image_ranks_make(r->numbers.rank_of, r->numbers.n_nodes, r->arena, &r->seen, r->err));
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->trees, r->err));
   for (int i = 0; i < r->base.n_trees; i++) {
     COPSE_DO(copse_base_tree_make(&r->base, i, r->arena, &r->trees[i], r->err));
@@ -114,24 +116,7 @@ static void drop_roots(struct repairing *r) {
   }
 }
 
-/* ---- who crosses a link -------------------------------------------------------------------- */
-
-static copse_status list_users(struct repairing *r) {
-  int n = 0;
-  for (int t = 0; t < r->base.n_trees; t++)
-    for (int e = 0; e < r->base.trees[t].n_edges; e++) n += r->base.trees[t].edges[e].n_path - 1;
-  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)n, r->users, r->err));
-  n = 0;
-  for (int t = 0; t < r->base.n_trees; t++)
-    for (int e = 0; e < r->base.trees[t].n_edges; e++) {
-      const struct copse_schedule_edge *edge = &r->base.trees[t].edges[e];
-      for (int i = 0; i + 1 < edge->n_path; i++)
-        r->users[n++] = (struct user){
-            copse_numbering_link(&r->numbers, edge->path[i], edge->path[i + 1]), t, edge->dst};
-    }
-  return copse_adjacency_by(r->arena, r->from->healthy->n_links, n, COPSE_KEYS(r->users, link),
-                            sizeof *r->users, &r->crossing, r->err);
-}
+/* ---- variants ------------------------------------------------------------------------------- */
 
 static uint64_t key_of(const struct repairing *r, int tree, int64_t image) {
   return (uint64_t)image * (uint64_t)r->base.n_trees + (uint64_t)tree;
@@ -241,13 +226,11 @@ static bool may_cross(const struct repairing *r, int link, bool over_full) {
 }
 
 /* Searches backwards from a node through relays over links with room, with FULL over as few full
- * ones as there are, those far away first: around a place all may be. Finds r->ends, at most
- * `deepest` in the tree: more of them as long as all are deeper than `wanted`. Ranks that hang
- * nowhere don't count: of a root that sent to all by a dead NIC nearly all do. */
+ * ones as there are, those far away first. Finds r->ends, at most `deepest` in the tree: more of
+ * them as long as all are deeper than `wanted`. What hangs nowhere does not count. */
 static void search_back(struct repairing *r, int index, int node, enum reach reach, int deepest,
                         int wanted) {
   struct copse_queue queue = {.items = r->queue};
-  struct copse_image image = copse_image_of(&r->images, r->variants[index].image);
   int n_again = 0, n_last = 0; /* nodes that full links are looked for at */
   int most = COPSE_REPAIR_ENDS_AT_FIRST;
   r->n_ends = 0;
@@ -270,7 +253,7 @@ static void search_back(struct repairing *r, int index, int node, enum reach rea
         if (reach != NEAR || r->away[a] < COPSE_REPAIR_NEAR) copse_queue_push(&queue, a);
         continue;
       }
-      int rank = r->numbers.rank_of[copse_image_back(&r->images, &image, a)];
+      int rank = copse_image_rank(&r->images, r->variants[index].image, a, r->seen);
       int depth = depth_of(r, index, rank);
       if (r->from->together) r->n_looks++;
       if (depth < 0 || depth > deepest) continue;
@@ -305,11 +288,8 @@ static copse_status take_way(struct repairing *r, int end, int node, enum reach 
   return COPSE_OK;
 }
 
-/*
- * Chooses the end with the shortest way, so that ways enter no host needlessly; of several the
- * highest in the tree. Where all are deeper than `most` it takes the highest. NULL: none. *low:
- * whether all are deeper than `most`.
- */
+/* Chooses the end with the shortest way, so that ways enter no host needlessly; of several the
+ * highest in the tree; *low: all are deeper than `most`, and it is the highest. NULL: none. */
 static const struct end *choose_end(const struct repairing *r, int most, bool *low) {
   const struct end *best = NULL;
   *low = true;
@@ -420,38 +400,73 @@ static copse_status attach_below(struct repairing *r, int index, int at, enum re
   return COPSE_OK;
 }
 
-/* Finds places for what hangs nowhere: for all that has a near one, or for the first that has any.
- * `turn`: what hangs below may take a place first. */
+static void wake_near(struct repairing *r, int64_t image, int node, int links) {
+  for (int i = r->entering.first[node]; i < r->entering.first[node + 1]; i++) {
+    int a = r->from->network->links[r->entering.item[i]].src;
+    if (r->numbers.rank_of[a] >= 0)
+      r->awake[copse_image_rank(&r->images, image, a, r->seen)] = true;
+    else if (links > 1)
+      wake_near(r, image, a, links - 1);
+  }
+}
+
+/* Wakes ranks near those that hang somewhere now and did not before; links lead both ways. */
+static void wake(struct repairing *r, int index) {
+  const struct variant *v = &r->variants[index];
+  struct copse_image image = copse_image_of(&r->images, v->image);
+  int deepest = 0;
+  (void)copse_moved_deepest(&r->trees[v->tree], v->moves, v->n, r->up, r->depth, &deepest);
+  for (int rank = 0; rank < r->trees[v->tree].n; rank++) {
+    if (r->depth[rank] < 0 || r->hung[rank]) continue;
+    int node = copse_image_node(&r->images, &image, r->base.rank_nodes[rank]);
+    r->hung[rank] = true;
+    wake_near(r, v->image, node, COPSE_REPAIR_NEAR);
+  }
+}
+
+/* Finds places for what hangs nowhere: near ones for all, of `many` for what is awake; or one for
+ * the first that has any, of `many` after the last. `turn`: what hangs below may go first. */
 static copse_status settle_some(struct repairing *r, int index, enum reach reach, bool turn,
-                                bool *moving, bool *settled) {
+                                bool many, bool *moving, bool *settled) {
   int n = r->variants[index].n; /* what moves meanwhile hangs somewhere */
+  int first = many && reach == FAR ? r->last_at : r->variants[index].first;
   *moving = false;
   *settled = true;
   for (int i = 0; i < n; i++) {
-    int rest, at = (i + r->variants[index].first) % n;
+    int rest, at = (i + first) % n;
+    struct copse_moved move = r->variants[index].moves[at];
     bool done = false;
-    if (r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE) continue;
-    if (reach == NEAR || !*moving) COPSE_DO(attach_free(r, index, at, reach, &rest, &done));
-    if (!done && turn && (reach == NEAR || !*moving))
-      COPSE_DO(attach_below(r, index, at, reach, &done));
+    if (move.up != COPSE_HANGS_NOWHERE) continue;
+    bool seek = reach == NEAR ? !many || r->awake[move.rank] : !*moving;
+    if (seek) COPSE_DO(attach_free(r, index, at, reach, &rest, &done));
+    if (seek && !done && turn) COPSE_DO(attach_below(r, index, at, reach, &done));
+    if (seek && many && reach == NEAR) r->awake[move.rank] = done;
+    if (done && reach == FAR) r->last_at = at;
     *moving = *moving || done;
     *settled = *settled && r->variants[index].moves[at].up != COPSE_HANGS_NOWHERE;
   }
+  if (many && *moving) wake(r, index);
   return COPSE_OK;
 }
 
-/* Settles all of a variant that hangs nowhere; those split off come later in the list. Whatever has
+/* Settles all of a variant that hangs nowhere; those split off come later in the list. What has
  * come into a host serves all there: another way in is another tree's. Where many ways are lost,
- * near places for what hangs below are sought before anything comes from afar alone: to seek them
- * again after each such way takes the square of the ways lost. */
+ * near places for what hangs below are sought before anything comes from afar, and not again. */
 static copse_status settle_free(struct repairing *r, int index, bool *settled) {
   bool moving = true, near = false, first = true;
+  bool many = r->variants[index].n - r->base.n_absent > COPSE_REPAIR_FEW;
   *settled = false;
+  r->last_at = r->variants[index].first;
+  if (many) {
+    memset(r->hung, false, (size_t)r->from->healthy->n_ranks);
+    memset(r->awake, false, (size_t)r->from->healthy->n_ranks);
+    wake(r, index);
+  }
   while (!*settled && (moving || near)) {
     near = !near || moving;
     first = first && near;
     bool turn = first || !near || r->variants[index].n <= COPSE_REPAIR_FEW;
-    COPSE_DO(settle_some(r, index, near ? NEAR : FAR, turn, &moving, settled));
+    COPSE_DO(settle_some(r, index, near ? NEAR : FAR, turn, many, &moving, settled));
   }
   return COPSE_OK;
 }
@@ -491,8 +506,7 @@ static bool is_cut_off(const struct repairing *r, int tree, int64_t image) {
 
 /* Detaches what crosses the link: all of it, or of a link that is there so much that it has
  * `wanted` room; of trees that lost many ways, which become high, only what others don't make. The
- * image that crossed the link before is looked at first, since neighbouring links are crossed by
- * neighbouring images. */
+ * image of before is looked at first: neighbouring images cross neighbouring links. */
 static copse_status detach_users(struct repairing *r, int src, int dst, int link, int64_t wanted) {
   int64_t n = r->images.n_images, start = link < 0 ? 0 : r->last_image;
   for (int64_t step = link < 0 ? n : 0; step < 2 * n; step++) {
@@ -502,7 +516,7 @@ static copse_status detach_users(struct repairing *r, int src, int dst, int link
     int from = copse_numbering_link(&r->numbers, copse_image_back(&r->images, &image, src),
                                     copse_image_back(&r->images, &image, dst));
     for (int u = r->crossing.first[from]; u < r->crossing.first[from + 1]; u++) {
-      struct user user = r->users[r->crossing.item[u]];
+      struct copse_tree_user user = r->users[r->crossing.item[u]];
       int first, at;
       if (link >= 0 && room(r, link) >= wanted) break;
       if (is_gone(r, &image, r->base.trees[user.tree].root)) continue;
@@ -585,7 +599,7 @@ static copse_status settle_variant(struct repairing *r, int index, bool *settled
   COPSE_DO(settle_free(r, index, settled));
   while (!*settled && (moving || left-- > 0) && r->n_turns++ < most_turns(r)) {
     if (moving) {
-      COPSE_DO(settle_some(r, index, FULL, true, &moving, &hangs));
+      COPSE_DO(settle_some(r, index, FULL, true, false, &moving, &hangs));
       COPSE_DO(push_out(r, index));
     } else {
       COPSE_DO(cut_again(r, index));
@@ -597,9 +611,8 @@ static copse_status settle_variant(struct repairing *r, int index, bool *settled
   return COPSE_OK;
 }
 
-/* Settles all variants, again where one pushed something out of another that was settled. Those
- * that lost many ways come first: what branches near their roots must have room, where a single
- * way finds some at many places. */
+/* Settles all variants, again where one pushed something out of another; first what lost many ways
+ * and must have room near roots, where a single way finds some at many places. */
 static copse_status settle(struct repairing *r, bool *settled) {
   bool pushed = true;
   for (*settled = true; *settled && pushed;) {
@@ -634,6 +647,7 @@ static copse_status detach_all(struct repairing *r) {
 static copse_status prepare(struct repairing *r, bool *fits) {
   size_t n = (size_t)r->from->healthy->n_ranks;
   COPSE_DO(COPSE_ARRAYS(r->arena, n, int, r->err, &r->up, &r->depth, &r->move_at));
+  COPSE_DO(COPSE_ARRAYS(r->arena, n, bool, r->err, &r->hung, &r->awake));
   COPSE_DO(number_all(r, fits));
   if (!*fits) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->each, r->err));
@@ -642,7 +656,7 @@ static copse_status prepare(struct repairing *r, bool *fits) {
   COPSE_DO(find_loads(r, fits));
   if (!*fits) return COPSE_OK;
   drop_roots(r);
-  COPSE_DO(list_users(r));
+  COPSE_DO(copse_numbering_users(&r->numbers, r->arena, &r->users, &r->crossing, r->err));
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->t->n_links, r->was_full, r->err));
   for (int e = 0; e < r->t->n_links; e++) r->was_full[e] = room(r, e) <= 0;
   COPSE_DO(copse_links_by_destination(r->from->network, r->arena, &r->entering, r->err));
@@ -696,20 +710,41 @@ static copse_status cut_trees(struct repairing *r) {
   return COPSE_OK;
 }
 
-/* Places all that is detached: room and variants are copied, so that another try finds them as they
- * were. What was made is kept where it is lower than *lowest, which becomes its height. */
+/* Settles and lowers all; *height: of what was made, else INT_MAX. */
+static copse_status place_all(struct repairing *r, int *height) {
+  bool made;
+  COPSE_DO(settle(r, &made));
+  for (size_t v = 0; v < r->n_variants && made; v++) COPSE_DO(lower_variant(r, (int)v));
+  for (int e = 0; e < r->t->n_links && made; e++) made = room(r, e) >= 0;
+  *height = made ? r->height : INT_MAX;
+  for (const struct variant *v = r->variants; made && v < r->variants + r->n_variants; v++)
+    copse_moved_deepest(&r->trees[v->tree], v->moves, v->n, r->up, r->depth, height);
+  return COPSE_OK;
+}
+
+/* Takes off all that has moved of trees that are too high, which then must not be. */
+static copse_status detach_high(struct repairing *r) {
+  r->strict = true, r->higher = COPSE_REPAIR_HIGHEST, r->n_turns = 0;
+  for (int i = 0; i < (int)r->n_variants; i++) {
+    const struct variant *v = &r->variants[i];
+    int most = r->height + COPSE_REPAIR_HIGHEST;
+    if (copse_moved_deepest(&r->trees[v->tree], v->moves, v->n, r->up, r->depth, &most) >= 0)
+      COPSE_DO(cut_again(r, i));
+  }
+  return COPSE_OK;
+}
+
+/* Places all that is detached, in copies of room and variants, and remakes what is too high. What
+ * is made is kept if lower than *lowest, its new height. */
 static copse_status try_height(struct repairing *detached, int higher, enum way way,
                                struct copse_schedule *schedule, int *lowest) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   COPSE_AT_END(release) struct repairing r = *detached;
-  bool made;
-  r.n_looks = 0, r.marked = -1, r.variants = NULL;
-  r.n_variants = r.variants_capacity = 0;
+  int height = INT_MAX;
+  r.arena = &arena, r.n_looks = 0, r.marked = -1;
+  r.variants = NULL, r.n_variants = r.variants_capacity = 0;
   r.of_image = (struct copse_index_map){0};
-  r.arena = &arena;
-  r.higher = higher;
-  r.strict = way == STRICT;
-  r.sparing = way == SPARING;
+  r.higher = higher, r.strict = way == STRICT, r.sparing = way == SPARING;
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.load, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.held, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_nodes, r.stamp, r.err)); /* searches count anew */
@@ -727,23 +762,20 @@ static copse_status try_height(struct repairing *detached, int higher, enum way 
       COPSE_DO(copse_index_map_add(&r.of_image, key, index, r.err));
   }
   if (way == IN_PIECES || (way == STRICT && r.from->together)) COPSE_DO(cut_trees(&r));
-  COPSE_DO(settle(&r, &made));
-  for (size_t v = 0; v < r.n_variants && made; v++) COPSE_DO(lower_variant(&r, (int)v));
-  detached->n_looks = r.n_looks;
-  for (int e = 0; e < r.t->n_links && made; e++) made = room(&r, e) >= 0;
-  if (!made) return COPSE_OK;
-  int height = r.height;
-  for (const struct variant *v = r.variants; v < r.variants + r.n_variants; v++)
-    copse_moved_deepest(&r.trees[v->tree], v->moves, v->n, r.up, r.depth, &height);
-  if (height >= *lowest) return COPSE_OK;
-  *lowest = height;
-  return keep(&r, schedule);
+  for (int round = 0; round < (r.from->once ? 1 : COPSE_REPAIR_ROUNDS); round++) {
+    if (round > 0) COPSE_DO(detach_high(&r));
+    COPSE_DO(place_all(&r, &height));
+    detached->n_looks = r.n_looks;
+    if (height >= *lowest) break;
+    *lowest = height;
+    COPSE_DO(keep(&r, schedule));
+    if (height <= r.height + COPSE_REPAIR_HIGHEST) break;
+  }
+  return COPSE_OK;
 }
 
-/* Tries that make trees as high as is allowed only where nothing else is found; then those that
- * never make higher ones; at last those that spare full links; the first that is low enough, else
- * the lowest. None follows one that
- * looked at too many ranks. */
+/* Tries that make trees too high only where nothing else is found; then that never do; then those
+ * that spare full links; the first that is low enough, else the lowest; none after many looks. */
 copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
                                 bool *made, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};

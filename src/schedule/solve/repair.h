@@ -23,6 +23,7 @@ struct copse_repair {
   const struct copse_joint_part *together;
   int64_t looks;
   bool in_pieces;
+  bool once; /* what is too high is not made anew: low trees are known, of another rate */
 };
 
 /*

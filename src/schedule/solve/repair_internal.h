@@ -39,11 +39,6 @@ struct end {
   int node, rank, depth, away;
 };
 
-/* The way to a rank of a base tree, which crosses a link of the healthy topology. */
-struct user {
-  int link, tree, rank;
-};
-
 struct repairing {
   /* ---- the question ---- */
   const struct copse_repair *from;
@@ -53,11 +48,12 @@ struct repairing {
   /* ---- the healthy schedule ---- */
   struct copse_schedule base;      /* of the numbers: trees and ranks of all; no changes */
   struct copse_images images;      /* of its base trees */
+  struct copse_image_ranks *seen;  /* ranks of base trees at nodes of the image at hand */
   struct copse_base_tree *trees;   /* [base.n_trees] */
   int64_t *each;                   /* [base.n_trees] equal trees of an image */
   int64_t k;                       /* such in all, for a root */
   int height;                      /* of the trees */
-  struct user *users;              /* ranks whose way crosses a link */
+  struct copse_tree_user *users;   /* ranks whose way crosses a link */
   struct copse_adjacency crossing; /* users by link */
 
   /* ---- links of t, in trees ---- */
@@ -96,6 +92,9 @@ struct repairing {
   int n_ends;       /* of these */
 
   /* ---- a tree at hand [n_ranks + n_absent] ---- */
+  bool *hung;  /* it hangs somewhere */
+  bool *awake; /* something near it does that did not when a place was last sought for it */
+  int last_at; /* among those moved, what found a place from afar last */
   int *up;    /* the rank above */
   int *depth; /* hops from the root */
 

@@ -237,15 +237,16 @@ copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
                                           struct copse_solve_seconds *seconds,
                                           struct copse_err *err) {
   struct copse_solve_options bound_only = *options;
-  struct copse_solve_seconds bound_seconds;
-  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *made = NULL;
+  struct copse_solve_seconds bound_seconds = {0};
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *made = part ? *out : NULL;
   COPSE_AT_END(end_build) struct build b = {.topology = topology, .part = part, .err = err};
   *out = NULL;
   bound_only.bound_only = true;
   if (topology->n_ranks > COPSE_EXACT_EXCHANGE_RANKS)
     bound_only.tolerance = COPSE_EXCHANGE_TOLERANCE;
-  COPSE_DO(copse_solve_schedule(topology, &bound_only, &made, &bound_seconds, err));
+  if (!made) COPSE_DO(copse_solve_schedule(topology, &bound_only, &made, &bound_seconds, err));
   b.schedule = made;
+  made->n_flows = 0;
   seconds->optimum += bound_seconds.optimum;
   double start = copse_clock_seconds();
   if (part) COPSE_DO(fill_exchange(&b));

@@ -206,13 +206,17 @@ static copse_status move_part(const struct job *j, int g, struct copse_arena *ar
 
 static copse_status pack_group(struct job *j, int g, struct copse_err *err) {
   struct copse_solve_options options = options_of(j, g);
-  struct copse_schedule *schedule;
+  struct copse_schedule *schedule = NULL, **alone = &j->result->members[g].schedule;
   struct copse_joint_part part;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
   COPSE_DO(move_part(j, g, &scratch, &part));
+  if (options.collective == COPSE_ALLTOALL) { /* its bound is not found twice */
+    schedule = *alone;
+    *alone = NULL;
+  }
   COPSE_DO(copse_solve_in_part(j->chosen[g], &options, &part, &schedule, j->seconds, err));
-  copse_schedule_free(j->result->members[g].schedule);
-  j->result->members[g].schedule = schedule;
+  copse_schedule_free(*alone);
+  *alone = schedule;
   return COPSE_OK;
 }
 

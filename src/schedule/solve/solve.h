@@ -136,7 +136,8 @@ copse_status copse_solve_in_part(const struct copse_topology *topology,
                                  struct copse_solve_seconds *seconds,
                                  struct copse_err *err) COPSE_CHECKED;
 
-/* Does the alltoall part of that. */
+/* Does the alltoall part of that. With a part *out is NULL, or what was made without one: its bound
+ * stays. */
 copse_status copse_solve_exchange_in_part(const struct copse_topology *topology,
                                           const struct copse_solve_options *options,
                                           const struct copse_joint_part *part,

@@ -521,8 +521,9 @@ static bool have_come(const struct copse_topology *t, double bytes, double alpha
 }
 
 int copse_pieces_at_turn(const struct copse_topology *t, int root, double bytes, double alpha_us,
-                         int turn) {
+                         double beat_us, int turn) {
   double us[MOST_WHOLE_PIECES];
+  int n_faster = 0;
   for (int i = 0; i < MOST_WHOLE_PIECES; i++) {
     int n = (i + 1) * (root >= 0 ? 1 : t->n_ranks - 1);
     double piece = bytes / (i + 1) / (root >= 0 ? 1 : t->n_ranks), least = 0;
@@ -532,7 +533,9 @@ int copse_pieces_at_turn(const struct copse_topology *t, int root, double bytes,
       double mean = (least + us[i]) / 2;
       *(have_come(t, piece, alpha_us, n, mean) ? &us[i] : &least) = mean;
     }
+    n_faster += us[i] < beat_us;
   }
+  if (n_faster > 0) turn %= n_faster;
   for (int i = 0; i < MOST_WHOLE_PIECES; i++) {
     int before = 0;
     for (int k = 0; k < MOST_WHOLE_PIECES; k++)

@@ -209,10 +209,11 @@ struct copse_bounds_question {
 /*
  * Returns, where latencies keep links busy (alpha_occupies), the number of equal pieces of a share
  * to try `turn`-th, of 1 to MOST_WHOLE_PIECES. The first to try is the number with which every rank
- * can receive soonest all that isn't its own. root: of a rooted collective, else -1.
+ * can receive soonest all that isn't its own; only those are tried, again and again, with which
+ * that takes less than beat_us, if there are any. root: of a rooted collective, else -1.
  */
 int copse_pieces_at_turn(const struct copse_topology *topology, int root, double bytes,
-                         double alpha_us, int turn);
+                         double alpha_us, double beat_us, int turn);
 
 /* Computes what nothing beats (schedule/solve/bound_at.h) for messages of so many bytes [n]: us
  * [n], 0 where none is known that fits into 64 bits. Of an alltoall without a schedule the lengths

@@ -572,7 +572,7 @@ static bool goes_far_first(const struct search *s, int round) {
 static int pieces_at(const struct search *s, int round, bool grown) {
   if (!s->predict.sim.alpha_occupies) return (grown ? 1 : 2) << round % 3;
   return copse_pieces_at_turn(s->topology, s->question->solve->root, s->question->bytes,
-                              s->predict.sim.alpha_us, round);
+                              s->predict.sim.alpha_us, s->best.us, round);
 }
 
 /* Exchanges from all starts for a while each, then for as long from the one that came out best.

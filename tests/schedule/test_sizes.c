@@ -473,8 +473,12 @@ START_TEST(pieces_begin_with_the_number_that_fills_all_links) {
       "{\"src\": \"d\", \"dst\": \"a\", \"bandwidth\": 50, \"latency\": 0.5}]}");
   static const int large[] = {2, 4, 6, 8}, small[] = {1, 2, 3, 4};
   for (int turn = 0; turn < 4; turn++) {
-    ck_assert_int_eq(copse_pieces_at_turn(t, -1, 4e9, 0.5, turn), large[turn]);
-    ck_assert_int_eq(copse_pieces_at_turn(t, -1, 4, 0.5, turn), small[turn]);
+    ck_assert_int_eq(copse_pieces_at_turn(t, -1, 4e9, 0.5, INFINITY, turn), large[turn]);
+    ck_assert_int_eq(copse_pieces_at_turn(t, -1, 4, 0.5, INFINITY, turn), small[turn]);
+    /* Halves take 30,003 us, quarters 30,006; with none that may be faster all have their turn. */
+    ck_assert_int_eq(copse_pieces_at_turn(t, -1, 4e9, 0.5, 30004, turn), 2);
+    ck_assert_int_eq(copse_pieces_at_turn(t, -1, 4e9, 0.5, 30007, turn), turn % 2 ? 4 : 2);
+    ck_assert_int_eq(copse_pieces_at_turn(t, -1, 4e9, 0.5, 30000, turn), large[turn]);
   }
   copse_topology_free(t);
 }

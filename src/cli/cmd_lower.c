@@ -699,7 +699,7 @@ static const struct copse_option common[] = {
     {"--topology", 't', "TOPO",
      "of a plan, say whether the fabric's own routes, which its messages\n"
      "take, load links more than the schedule's paths; of msccl, where the\n"
-     "schedule does not fit, or a rounding slows it by over 10 %, look for\n"
+     "schedule does not fit, or a rounding slows it by over 2 %, look for\n"
      "another one; default: the one that the schedule names, if it is in\n"
      "the catalogue or synthetic",
      TO(topology.path), .takes = COPSE_KIND_TOPOLOGY},

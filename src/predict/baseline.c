@@ -516,8 +516,9 @@ static copse_status make_path(struct copse_baseline_work *w, const struct copse_
   size_t n = 1;
   int *nodes = NULL;
   for (int i = 0; i + 1 < shipment->n_stops; i++) {
-    int leg;
-    (void)copse_route(&w->routes, shipment->stops[i], shipment->stops[i + 1], &leg);
+    int leg, from = shipment->stops[i], to = shipment->stops[i + 1];
+    (void)copse_route(&w->routes, from, to, &leg);
+    COPSE_DO(copse_route_require(w->topology, from, to, leg, w->err));
     n += (size_t)leg - 1;
   }
   COPSE_DO(take(w, n, sizeof *nodes, &nodes));

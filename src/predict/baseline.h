@@ -108,8 +108,8 @@ struct copse_baseline_options {
  * The caller releases *schedule and frees *dag; either may be NULL if it isn't wanted. On
  * failure *schedule is NULL and *dag empty.
  * COPSE_UNSUPPORTED, with the reason, where it doesn't apply to the topology or collective;
- * COPSE_INFEASIBLE naming two ranks that aren't joined; COPSE_INVALID for a demand that is all
- * zero or negative; COPSE_OVERFLOW; COPSE_NOMEM. Deterministic.
+ * COPSE_INFEASIBLE naming two ranks that it would join and no links do; COPSE_INVALID for a demand
+ * that is all zero or negative; COPSE_OVERFLOW; COPSE_NOMEM. Deterministic.
  */
 copse_status copse_baseline_make(const struct copse_topology *topology, enum copse_baseline kind,
                                  const struct copse_baseline_options *options,

@@ -185,6 +185,7 @@ static copse_status baseline_send(struct copse_baseline_work *w, int src, int ds
   struct copse_sim_transfer t = *transfer;
   int n;
   const int *nodes = copse_route(&w->routes, src, dst, &n);
+  COPSE_DO(copse_route_require(w->topology, src, dst, n, w->err));
   t.amount = copse_q_to_double((struct copse_q){units, w->whole});
   return copse_sim_dag_add_path(w->dag, w->topology, nodes, n, &t, last, w->err);
 }

@@ -69,12 +69,13 @@ static copse_status add_edge(struct grower *g, const int *route, int n, int pare
 static copse_status join(struct grower *g, const struct link_up *link) {
   const struct copse_topology *t = g->w->topology;
   int parent = link->parent, child = link->child, n, start = 0;
-  const int *found =
-      copse_route(&g->w->routes, g->reduce ? child : parent, g->reduce ? parent : child, &n);
+  int from = g->reduce ? child : parent, to = g->reduce ? parent : child;
+  const int *found = copse_route(&g->w->routes, from, to, &n);
   if (link->way) {
     found = link->way->nodes;
     n = link->way->n;
   }
+  COPSE_DO(copse_route_require(t, from, to, n, g->w->err));
   for (int i = 0; i < n; i++) g->route[i] = found[g->reduce ? n - 1 - i : i];
   if (link->way && g->w->options->pass_on) return add_edge(g, g->route, n, parent, child);
   for (int i = 0; i < n; i++) {

@@ -233,6 +233,8 @@ copse_status copse_predict_baselines(const struct copse_baseline_options *like,
   struct copse_baseline_options shared_like = *like;
   COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared shared = {0};
   COPSE_AT_END(copse_routes_free) struct copse_routes routes = {0};
+  struct copse_err unreached = COPSE_ERR_INIT;
+  bool any = like->like != NULL;
   if (!like->shared) shared_like.shared = &shared;
   shared_like.nccl = o.nccl;
   shared_like.n_nccl = o.n_nccl;
@@ -251,10 +253,14 @@ copse_status copse_predict_baselines(const struct copse_baseline_options *like,
                   ? "nccl"
                   : copse_baseline_name((enum copse_baseline)kind);
     p->why = why;
-    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue; /* said beside others */
+    any = any || status == COPSE_OK;
+    if (status == COPSE_INFEASIBLE) unreached = why;
+    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW || status == COPSE_INFEASIBLE)
+      continue; /* said beside others */
     if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
   }
-  return COPSE_OK;
+  if (any || unreached.status == COPSE_OK) return COPSE_OK;
+  return copse_fail(err, unreached.status, "%s", unreached.text);
 }
 
 copse_status copse_predict_all(const struct copse_topology *topology,

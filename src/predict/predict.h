@@ -107,7 +107,8 @@ copse_status copse_predict_plan(const char *label, const struct copse_topology *
                                 struct copse_err *err) COPSE_CHECKED;
 /* Appends every baseline of like->collective to the *n that are there, those that don't apply to
  * the topology with the reason: those of trees as plans, those of an alltoall in steps of their
- * own. */
+ * own. COPSE_INFEASIBLE where there is no schedule like->like and none of them for ranks that can't
+ * be reached. */
 copse_status copse_predict_baselines(const struct copse_baseline_options *like,
                                      const struct copse_topology *topology,
                                      const struct copse_predict_options *options,

@@ -246,6 +246,12 @@ static copse_status find_detours(struct proposing *g, double *time) {
   return COPSE_OK;
 }
 
+/* Whether there is no such schedule here, and others do: one may need ranks to reach each other
+ * that the collective does not. */
+static bool is_left_out(copse_status status) {
+  return status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW || status == COPSE_INFEASIBLE;
+}
+
 /* Offers the best trees on the fabric's own routes. */
 static copse_status offer_best_routed(struct proposing *g) {
   struct copse_solve_options routed = *g->p->solve;
@@ -258,8 +264,7 @@ static copse_status offer_best_routed(struct proposing *g) {
   g->err = &why;
   copse_status status = solve(g, &routed, &schedule, &ignored);
   g->err = err;
-  if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW || status == COPSE_INFEASIBLE)
-    return COPSE_OK;
+  if (is_left_out(status)) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
   return offer(g, schedule, "routes");
 }
@@ -332,7 +337,7 @@ static copse_status offer_baselines(struct proposing *g) {
       continue;
     copse_status status = copse_baseline_make(g->p->topology, (enum copse_baseline)kind, &like,
                                               &schedule, NULL, &why);
-    if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) continue;
+    if (is_left_out(status)) continue;
     if (status != COPSE_OK) return copse_fail(g->err, status, "%s", why.text);
     COPSE_DO(offer(g, schedule, name));
   }
@@ -353,7 +358,7 @@ static copse_status offer_balanced(struct proposing *g, int higher, double *time
   if (!wants(g->p, name)) return COPSE_OK;
   copse_status status =
       copse_baseline_make(g->p->topology, COPSE_BASELINE_SCATTER, &like, &trees, NULL, &why);
-  if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) return COPSE_OK;
+  if (is_left_out(status)) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(g->err, status, "%s", why.text);
   double most = fmin(*time, copse_q_to_double(trees->time_per_GB));
   status = copse_hang_on_routes(g->p->topology, g->p->routes, g->first->bound.time_per_GB, 1,

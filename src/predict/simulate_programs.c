@@ -59,6 +59,7 @@ static copse_status builder_move(struct builder *sim, int src, int dst, int64_t 
   int n;
   const int *nodes = copse_route_take(sim->topology, sim->routes, src, dst, count, sim->load, &n);
   bool passed = false;
+  COPSE_DO(copse_route_require(sim->topology, src, dst, n, sim->err));
   for (int i = n - 2; i > 0; i--)
     if (sim->topology->nodes[nodes[i]].rank >= 0) sim->passed_by = nodes[i], passed = true;
   sim->n_passed += passed;

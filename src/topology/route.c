@@ -243,8 +243,6 @@ static copse_status set_route(struct search *s, int src, int dst, int way, struc
   const struct copse_topology *t = s->topology;
   int v = t->rank_nodes[dst];
   size_t pair = ((size_t)src * (size_t)r->n_ranks + (size_t)dst) * (size_t)r->ways + (size_t)way;
-  if (s->distance[v] < 0)
-    return copse_topology_refuse_unreached(t, NULL, t->rank_nodes[src], v, "", err);
   int n = s->distance[v] + 1;
   if (r->length[pair] == 0) {
     COPSE_DO(
@@ -325,7 +323,7 @@ static copse_status route_from(struct search *s, int src, bool relays, struct co
     search_from(s, src, outside ? -1 : host, pass < 2);
     for (int k = 1; k < t->n_ranks; k++) {
       int dst = (src + k) % t->n_ranks;
-      if (s->done[dst] || (pass < 3 && s->distance[t->rank_nodes[dst]] < 0)) continue;
+      if (s->done[dst] || s->distance[t->rank_nodes[dst]] < 0) continue;
       s->done[dst] = 1;
       left--;
       COPSE_DO(set_ways(s, src, dst, r, err));
@@ -493,6 +491,13 @@ static struct way_load load_with(const struct copse_topology *t, const int64_t *
     with.sum += it;
   }
   return with;
+}
+
+copse_status copse_route_require(const struct copse_topology *topology, int src, int dst, int n,
+                                 struct copse_err *err) {
+  if (n > 0 || src == dst) return COPSE_OK;
+  return copse_topology_refuse_unreached(topology, NULL, topology->rank_nodes[src],
+                                         topology->rank_nodes[dst], "", err);
 }
 
 bool copse_route_is_hop(const struct copse_topology *topology, const int *nodes, int n) {

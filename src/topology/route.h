@@ -35,13 +35,13 @@ void copse_hosts_free(struct copse_hosts *hosts);
 struct copse_routes {
   int n_ranks, ways;
   size_t *first; /* [n_ranks * n_ranks * ways] into nodes */
-  int *length;   /* [n_ranks * n_ranks * ways] nodes of the route, 0 on the diagonal */
+  int *length; /* [n_ranks * n_ranks * ways] nodes of the route; 0: src is dst, or can't reach it */
   int *nodes;
   size_t n_nodes, nodes_capacity;
 };
 
 /* Finds the routes, with `relays` over relays alone where that is possible, as hardware goes; else
- * ranks on a route forward. COPSE_INFEASIBLE naming two ranks; COPSE_NOMEM. */
+ * ranks on a route forward. A rank that another can't reach has no route from it. COPSE_NOMEM. */
 copse_status copse_routes_find(const struct copse_topology *topology,
                                const struct copse_hosts *hosts, int ways, bool relays,
                                struct copse_routes *routes, struct copse_err *err) COPSE_CHECKED;
@@ -81,6 +81,9 @@ static inline const int *copse_route_way(const struct copse_routes *routes, int 
   *n = routes->length[pair];
   return routes->nodes + routes->first[pair];
 }
+/* Fails with COPSE_INFEASIBLE, naming both, where the route of two ranks has n = 0 nodes. */
+copse_status copse_route_require(const struct copse_topology *topology, int src, int dst, int n,
+                                 struct copse_err *err) COPSE_CHECKED;
 /* Whether a route goes over relays alone. */
 bool copse_route_is_hop(const struct copse_topology *topology, const int *nodes, int n);
 /* Takes the one of a pair's ways whose busiest link has the least load after `amount` is added to

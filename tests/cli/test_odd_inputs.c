@@ -510,6 +510,47 @@ START_TEST(solve_and_verify_say_topology_gap_and_cut_as_json) {
 }
 END_TEST
 
+/* Links that lead one way: pairs of ranks that can't be reached matter only to what uses them. */
+START_TEST(what_need_not_be_reached_sinks_nothing) {
+  static const char *const commands[] = {
+      "solve %/one_way.json -c reduce --root 0 --down 'c>a'",
+      "solve %/one_way.json -c reduce --root 0 --derate 'c>a=0.5'",
+      "solve %/one_way.json -c broadcast --root 2 --down 'c>a'",
+      "solve %/one_way.json -c reduce --root 0 --objective 1M",
+      "solve %/one_way.json -c broadcast --root 2 --objective 64K",
+      "solve %/one_way.json -c reduce --root 0 --predict",
+      "solve %/one_way.json -c alltoall --demand %/sent.json --predict",
+      "solve %/one_way.json -c reduce --root 0 --routes fabric",
+      "solve %/one_way.json -c broadcast --root 2 --routes fabric",
+      "solve %/one_way.json -c reduce --root 0 --pareto",
+      "plans %/one_way.json -c reduce --root 0 -o %/one_way.plans",
+      "simulate %/one_way.plans -t %/one_way.json"};
+  copse_test_write(
+      "sent.json",
+      "{\"format\": \"copse-demand/1\", \"bytes\": [[0, 0, 0], [5, 0, 0], [7, 3, 0]]}");
+  copse_test_write("one_way.json",
+                   "{\"format\": \"copse-topology/1\", \"name\": \"one_way\", \"nodes\": ["
+                   "{\"id\": \"a\", \"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"}, "
+                   "{\"id\": \"c\", \"type\": \"gpu\"}], \"links\": ["
+                   "{\"src\": \"b\", \"dst\": \"a\", \"bandwidth\": 10, \"duplex\": false}, "
+                   "{\"src\": \"c\", \"dst\": \"b\", \"bandwidth\": 10, \"duplex\": false}, "
+                   "{\"src\": \"c\", \"dst\": \"a\", \"bandwidth\": 5, \"duplex\": false}]}");
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    ck_assert_msg(run("@ %s", commands[i]) == 0, "%s: %d: %s", commands[i], result.status,
+                  result.err);
+    if (strncmp(commands[i], "solve", 5) != 0 || strstr(commands[i], "alltoall")) continue;
+    ck_assert_msg(strstr(result.out, "algbw 10 GB/s"), "%s: %s", commands[i], result.out);
+    if (strstr(commands[i], "--d")) ck_assert_ptr_nonnull(strstr(result.out, "healthy: algbw 10"));
+  }
+  ck_assert_int_eq(run("@ solve %%/one_way.json -c reduce --root 0 -o %%/one_way.s"), 0);
+  ck_assert_int_eq(run("@ simulate %%/one_way.s -t %%/one_way.json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "# tree       not applicable: rank 2 (c) can't be "));
+  ck_assert_ptr_nonnull(strstr(result.out, "# direct     algbw 5 GB/s"));
+  ck_assert_int_eq(run("@ solve %%/one_way.json -c reduce --root 1 --predict"), 3);
+  ck_assert_ptr_nonnull(strstr(result.err, "rank 1 (b) can't be reached from rank 0 (a)"));
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("cli/odd_inputs");
   TCase *tests = tcase_create("odd_inputs");
@@ -529,6 +570,7 @@ int main(void) {
   tcase_add_test(tests, options_that_nobody_would_heed_are_refused);
   tcase_add_test(tests, an_input_is_not_written_over);
   tcase_add_test(tests, what_is_down_is_said);
+  tcase_add_test(tests, what_need_not_be_reached_sinks_nothing);
   tcase_add_loop_test(tests, a_single_rank_has_every_schedule, 0, 5);
   tcase_add_test(tests, gzip_goes_in_and_out);
   tcase_add_test(tests, cuts_that_prove_nothing_are_refused);

@@ -610,6 +610,8 @@ static int settle_profile(const struct options *o) {
        "has one thread for all ranks"},
       {writes && count(o->types, COPSE_N_TYPES) * count(o->redops, COPSE_N_REDOPS) != 1,
        "--write-profile is of one -d and one -o"},
+      {writes && n < 2,
+       "--write-profile: one size does not tell hops from links: -b a small one, -e a large one"},
       {writes && n > COPSE_CALIBRATED_SIZES, "--write-profile is of 2 to 64 sizes: a larger -f"},
       {copse_cli_is_stdout(o->profile.write), "--write-profile takes a file"}};
   return COPSE_CLI_CHECK("run", rules);

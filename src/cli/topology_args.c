@@ -345,6 +345,13 @@ copse_status copse_cli_profile_write(const struct copse_cli_profile *profile, co
   copse_calibration_add_profile(&fit, source.text, &text);
   COPSE_DO(copse_text_status(&text, err));
   COPSE_DO(copse_cli_write(profile->write, text.data, text.size, err));
+  if (fit.is_far)
+    copse_note(
+        &copse_cli_notes,
+        "%.200s: with it %.0f bytes take %.0f %% %s than measured: no cost of hops and links "
+        "gives these times; measure again, longer (-n), or the sizes that count alone",
+        profile->write, profile->bytes[fit.worst], 100 * fit.off,
+        simulated_us[fit.worst] < profile->us[fit.worst] ? "less" : "more");
   if (json)
     add_fit_json(profile, &fit, simulated_us, json);
   else
@@ -533,6 +540,22 @@ static bool is_renamed(const struct copse_topology *given, const char *made_for,
          copse_topology_sha256(copy, own, &ignored) == COPSE_OK && strcmp(own, sha256) == 0;
 }
 
+/* Whether it is the topology of that checksum with bandwidths of --profile. */
+static bool is_measured(const struct copse_cli_topology *args, const char *sha256) {
+  static const struct copse_notes silent = {0};
+  COPSE_AT_END(copse_topology_free_at) struct copse_topology *whole = NULL, *nominal = NULL;
+  struct copse_cli_topology without = *args;
+  struct copse_err ignored = COPSE_ERR_INIT;
+  char own[COPSE_SHA256_HEX];
+  without.profile = NULL;
+  without.options.notes = &silent;
+  if (!args->profile || !sha256 || (args->path && strcmp(args->path, "-") == 0)) return false;
+  return copse_cli_load_whole(&without, &whole, &ignored) == COPSE_OK &&
+         copse_cli_change_topology(args, whole, args->faults, args->n_faults, &nominal, &ignored) ==
+             COPSE_OK &&
+         copse_topology_sha256(nominal, own, &ignored) == COPSE_OK && strcmp(own, sha256) == 0;
+}
+
 const char *copse_cli_other_topology(const struct copse_cli_topology *args, const char *file,
                                      const char *made_for, const char *sha256,
                                      const struct copse_topology *given,
@@ -549,6 +572,10 @@ const char *copse_cli_other_topology(const struct copse_cli_topology *args, cons
   else if (extra.size > 0 && !extra.failed)
     snprintf(text, COPSE_CLI_OTHER_TEXT, "%s was made for %.100s as a whole, without%s", file,
              made_for, extra.data);
+  else if (is_measured(args, sha256))
+    snprintf(text, COPSE_CLI_OTHER_TEXT,
+             "%s was made for %.100s with its nominal bandwidths, which --profile changes", file,
+             given->name);
   else if (is_renamed(given, made_for, sha256))
     snprintf(text, COPSE_CLI_OTHER_TEXT,
              "%s was made for %.100s, the same topology by another name", file, made_for);

@@ -174,8 +174,8 @@ copse_status copse_cli_change_topology(const struct copse_cli_topology *args,
 void copse_cli_faults_between(const char *made_for, const char *given, struct copse_text *out);
 
 /* What a note says of a file that was made for another topology than the one given: the options
- * that are missing or too many, or the name, if that is all; made_for: the name that the file has,
- * or NULL, and sha256 its checksum. */
+ * that are missing or too many, or the name or what --profile changes, if that is all; made_for:
+ * the name that the file has, or NULL, and sha256 its checksum. */
 #define COPSE_CLI_OTHER_TEXT 1024
 const char *copse_cli_other_topology(const struct copse_cli_topology *args, const char *file,
                                      const char *made_for, const char *sha256,

@@ -14,6 +14,8 @@
  */
 enum { HOP, LINKS, N_COSTS };
 
+static const double least[N_COSTS] = {LEAST_FITTED, 1 / MOST_FITTED};
+
 struct fit {
   const struct copse_topology *nominal;
   struct copse_topology scaled; /* what a simulation looks at, and nothing else */
@@ -74,7 +76,6 @@ static double product(const double *a, const double *b, int n) {
 /* Moves by the damped normal equations from f->at to `to`. */
 static void move(const struct fit *f, const each_size off, each_size slopes[N_COSTS],
                  double damping, double to[N_COSTS]) {
-  static const double least[N_COSTS] = {LEAST_FITTED, 1 / MOST_FITTED};
   double a = product(slopes[HOP], slopes[HOP], f->n) * (1 + damping);
   double b = product(slopes[HOP], slopes[LINKS], f->n);
   double c = product(slopes[LINKS], slopes[LINKS], f->n) * (1 + damping);
@@ -112,14 +113,55 @@ static copse_status descend(struct fit *f) {
   return COPSE_OK;
 }
 
-/* Does the same, and again from beside that: times jump a little where chunks come to a link in
- * another order, so there are several such places. */
+/* How near simulated times come to the measured ones, on average. */
+static bool is_close(const struct fit *f) { return sqrt(f->sum / f->n) < FIT_CLOSE; }
+
+/* Finds costs that are no less than the best: of a hop, with which hops alone take as long as the
+ * smallest message, and of links, with which bytes alone take as long as the largest. */
+static copse_status find_most(struct fit *f, double most[N_COSTS]) {
+  double us[COPSE_CALIBRATED_SIZES];
+  COPSE_DO(simulate(f, ALPHA_US, MOST_FITTED, us));
+  most[HOP] = log(ALPHA_US) + log(f->us[0] / fmax(us[0], LEAST_FITTED));
+  COPSE_DO(simulate(f, LEAST_FITTED, 1, us));
+  most[LINKS] = log(f->us[f->n - 1] / fmax(us[f->n - 1], LEAST_FITTED));
+  for (int c = 0; c < N_COSTS; c++)
+    most[c] = fmin(fmax(f->fixed[c] ? f->at[c] : most[c], log(least[c])), log(MOST_FITTED));
+  return COPSE_OK;
+}
+
+/* Descends once more, from the best of a grid of costs below those: where hops take all the time
+ * links have no slope, and the reverse, so a descent from far away ends there. */
+static copse_status start_again(struct fit *f) {
+  struct fit other = *f;
+  int side = f->plan.dag.n_transfers > MOST_FITTED_AGAIN ? 2 : FIT_GRID;
+  double most[N_COSTS], best = INFINITY, sum;
+  each_size off;
+  COPSE_DO(find_most(f, most));
+  for (int i = 0; i < side * side; i++) {
+    const int below[N_COSTS] = {i / side, i % side};
+    double at[N_COSTS];
+    if ((f->fixed[HOP] && below[HOP]) || (f->fixed[LINKS] && below[LINKS])) continue;
+    for (int c = 0; c < N_COSTS; c++)
+      at[c] = fmax(most[c] - FIT_GRID_STEP * below[c], log(least[c]));
+    COPSE_DO(compare(f, at, off, &sum));
+    if (sum >= best) continue;
+    best = sum;
+    for (int c = 0; c < N_COSTS; c++) other.at[c] = at[c];
+  }
+  COPSE_DO(descend(&other));
+  if (other.sum < f->sum) *f = other;
+  return COPSE_OK;
+}
+
+/* Descends from f->at, from the best of a grid, and from beside the better: times jump a little
+ * where chunks come to a link in another order, so there are several places of least squares. */
 static copse_status search(struct fit *f) {
   static const double beside[][N_COSTS] = {{0.4, 0}, {-0.4, 0}, {0.2, 0.1}, {-0.2, -0.1}};
   COPSE_DO(descend(f));
+  if (!is_close(f)) COPSE_DO(start_again(f));
   for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
     struct fit other = *f;
-    if (f->plan.dag.n_transfers > MOST_FITTED_AGAIN || sqrt(f->sum / f->n) < FIT_CLOSE) break;
+    if (f->plan.dag.n_transfers > MOST_FITTED_AGAIN || is_close(f)) break;
     for (int c = 0; c < N_COSTS; c++) other.at[c] += f->fixed[c] ? 0 : beside[i][c];
     COPSE_DO(descend(&other));
     if (other.sum < f->sum) *f = other;
@@ -222,6 +264,7 @@ static copse_status finish(struct fit *f, const char *label, const struct copse_
     out->off = off;
     out->worst = i;
   }
+  out->is_far = out->off > FIT_FAR;
   return COPSE_OK;
 }
 

@@ -20,6 +20,7 @@ struct copse_calibration {
   struct copse_q scale; /* of all links */
   double off;           /* the most that a simulated time is over or below its measured one: 0.05 */
   int worst;            /* that size */
+  bool is_far;          /* it is so much that the costs hardly describe the plan: FIT_FAR */
 };
 
 /*

@@ -493,6 +493,10 @@ START_TEST(a_schedule_for_another_fabric_is_refuted_with_status_1) {
   ck_assert_ptr_nonnull(strstr(result.err, "made for another topology"));
   ck_assert_int_eq(run("@ simulate %%/s.json -t %%/f.json -e 64K"), 0);
   ck_assert_str_eq(result.err, "");
+  write_text("p.json", "{\"format\": \"copse-profile/1\", \"links\": [{\"scale\": 0.5}]}");
+  ck_assert_int_eq(run("@ simulate %%/s.json -t %%/f.json --profile %%/p.json -e 64K"), 0);
+  ck_assert_ptr_nonnull(strstr(result.err, "nominal bandwidths, which --profile changes"));
+  ck_assert_ptr_null(strstr(result.err, "another topology"));
 }
 END_TEST
 

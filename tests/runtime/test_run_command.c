@@ -374,6 +374,7 @@ START_TEST(what_makes_no_profile_is_said_before_it_is_measured) {
   struct outcome it = run("allgather -b 64 -e 64 -n 1 " WITH);
   ck_assert_int_eq(it.exit_status, 2);
   ck_assert_ptr_nonnull(strstr(it.errors, "one size does not tell"));
+  ck_assert_str_eq(it.out, "");
   ck_assert_int_eq(access("q.json", F_OK), -1);
 }
 END_TEST

@@ -40,6 +40,8 @@ static const char *const files[] = {"tests/data/reference/a100-x1.json",
                                     "topologies/alps-node.json",
                                     "topologies/mi100-8.json",
                                     "topologies/perlmutter-node.json"};
+#define DGX1 4
+#define TORUS_4X4 13
 #define N_FILES ((int)(sizeof files / sizeof *files))
 #define N_TOPOLOGIES (N_FILES + 10)
 
@@ -200,7 +202,8 @@ static const double measured[] = {1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1
 
 /* Reads a profile, puts its scale over topology_of(i) and predicts the plan with its costs, as
  * 'copse simulate --profile' does. */
-static void time_with(int i, const struct copse_plan *plan, const char *profile, double *us) {
+static void time_sizes_with(int i, const struct copse_plan *plan, const char *profile,
+                            const double *bytes, int n, double *us) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_predict_options options = copse_predict_defaults;
   struct copse_profile *read;
@@ -212,11 +215,15 @@ static void time_with(int i, const struct copse_plan *plan, const char *profile,
   struct copse_q hop = copse_profile_cost(read, COPSE_COST_HOP);
   if (hop.num >= 0) copse_predict_alpha(&options, copse_q_to_double(hop));
   ASSERT_OK(copse_predict_plan("a.plan", other, plan, &options, &it, &what, &err), &err);
-  ASSERT_OK(copse_predictions_time(other, &it, 1, measured, N_MEASURED, false, us, &err), &err);
+  ASSERT_OK(copse_predictions_time(other, &it, 1, bytes, n, false, us, &err), &err);
   free(what.demand);
   copse_predictions_free(&it, 1);
   copse_profile_free(read);
   copse_topology_free(other);
+}
+
+static void time_with(int i, const struct copse_plan *plan, const char *profile, double *us) {
+  time_sizes_with(i, plan, profile, measured, N_MEASURED, us);
 }
 
 static struct copse_plan *plan_for(const struct copse_topology *t, copse_collective collective,
@@ -286,6 +293,42 @@ START_TEST(costs_come_back_from_simulated_times) {
     check_fit(which, t, plan, &state);
     copse_plan_free(plan);
   }
+  copse_topology_free(t);
+}
+END_TEST
+
+/* Costs far from the defaults, with few sizes: on the torus a descent from there ends where hops
+ * alone take all the time, 93 % off. Times as threads of a DGX-1's plan took them. */
+START_TEST(costs_far_from_the_defaults_are_found) {
+  static const struct {
+    double bytes[3], took[3], off, hop, scale;
+  } cases[] = {{{1 << 10, 1 << 16, 1 << 22}, {48003, 47994, 345954}, 0.15, 5600, 0.00025},
+               {{1 << 10, 1 << 15, 1 << 20}, {2916, 2952, 133940}, 0.8, 200, 0.0006}};
+  struct copse_err err = COPSE_ERR_INIT;
+  int which = _i < 2 ? DGX1 : TORUS_4X4;
+  double us[3], fitted_us[3];
+  char profile[256];
+  struct copse_topology *t = topology_of(which);
+  struct copse_plan *plan = plan_for(t, _i < 2 ? COPSE_ALLREDUCE : COPSE_ALLGATHER, false);
+  struct copse_calibration fit;
+  const double *bytes = cases[_i % 2].bytes, hop = cases[_i % 2].hop, scale = cases[_i % 2].scale;
+#define FIT(us) copse_calibrate("a.plan", t, plan, bytes, us, 3, &fit, fitted_us, &err)
+  ASSERT_OK(FIT(cases[_i % 2].took), &err);
+  ck_assert_msg(fit.has_hop && fit.has_scale && fit.off <= cases[_i % 2].off,
+                "%g off: hop %g, scale %g", fit.off, fit.hop_us, copse_q_to_double(fit.scale));
+  ck_assert(fit.is_far == (_i % 2 == 1));
+  snprintf(profile, sizeof profile,
+           "{\"format\": \"copse-profile/1\", \"links\": [{\"scale\": %.6f}], \"costs\": "
+           "{\"hop_us\": %.6f}}",
+           scale, hop);
+  time_sizes_with(which, plan, profile, bytes, 3, us);
+  ASSERT_OK(FIT(us), &err);
+  ck_assert_msg(fit.has_hop && is_within(fit.hop_us, hop, 0.02), "hop %g us", fit.hop_us);
+  ck_assert_msg(fit.has_scale && is_within(copse_q_to_double(fit.scale), scale, 0.02), "scale %g",
+                copse_q_to_double(fit.scale));
+  ck_assert(!fit.is_far);
+#undef FIT
+  copse_plan_free(plan);
   copse_topology_free(t);
 }
 END_TEST
@@ -458,6 +501,7 @@ int main(void) {
   tcase_add_test(tc, costs_come_from_defaults_profile_and_options);
   tcase_add_test(tc, what_has_no_plan_says_why);
   tcase_add_loop_test(tc, costs_come_back_from_simulated_times, 0, COPSE_TEST_SWEEPS ? 60 : 4);
+  tcase_add_loop_test(tc, costs_far_from_the_defaults_are_found, 0, 4);
   tcase_add_test(tc, what_times_do_not_tell_is_no_cost);
   tcase_add_loop_test(tc, baselines_have_their_best_chunks, 0, COPSE_TEST_SWEEPS ? 9 : 2);
   tcase_add_loop_test(tc, pure_links_agree_with_an_independent_simulator, COPSE_TEST_SWEEPS ? 0 : 4,

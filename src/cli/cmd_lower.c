@@ -36,9 +36,6 @@ struct options {
   const char *for_plan, *for_msccl, *for_mscclpp, *for_foreign, *layout;
 };
 
-/* A plan of more ranks is laid on routes only where the topology is named: that takes a while. */
-#define MOST_RANKS 128
-
 /* Begins to say what has been made; the rest of the line, or of the JSON object, follows. */
 static void begin_said(const struct options *o, struct copse_cli_work *w) {
   const struct copse_schedule *s = w->schedule;
@@ -52,59 +49,26 @@ static void begin_said(const struct options *o, struct copse_cli_work *w) {
                    COPSE_S(s->n_ranks));
 }
 
-/* Loads the topology that is named, which has the schedule's ranks; a note says where it is
- * another than the schedule's. */
-static copse_status load_given(const struct options *o, struct copse_cli_work *w) {
-  const struct copse_schedule *s = w->schedule;
-  char sha256[COPSE_SHA256_HEX];
-  if (!copse_cli_has_topology(&o->topology)) return COPSE_OK;
-  COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
-  COPSE_DO(copse_schedule_choose_ranks(s, &w->topology, &w->err));
-  COPSE_DO(copse_schedule_check_ranks(s, w->place, w->topology, &w->err));
-  COPSE_DO(copse_topology_sha256(w->topology, sha256, &w->err));
-  if (strcmp(sha256, s->topology_sha256) == 0) return COPSE_OK;
-  copse_note(&copse_cli_notes, "%s; its routes are those of the one given",
-             copse_cli_other_topology(&o->topology, o->input, s->topology_name, s->topology_sha256,
-                                      w->topology, (char[COPSE_CLI_OTHER_TEXT]){0}));
-  return COPSE_OK;
-}
-
-/* Loads the topology that is named, or that the schedule names, with its ranks; NULL: it isn't
- * known. */
-static copse_status load_topology(struct copse_cli_work *w) {
-  const struct copse_schedule *s = w->schedule;
-  bool line = strchr(s->topology_name, ':') != NULL;
-  const struct copse_cli_topology named = {.path = line ? NULL : s->topology_name,
-                                           .synthetic = line ? s->topology_name : NULL};
-  struct copse_err unknown = COPSE_ERR_INIT;
-  char sha256[COPSE_SHA256_HEX];
-  if (w->topology) return COPSE_OK;
-  if (s->n_ranks > MOST_RANKS) return COPSE_OK;
-  copse_status status = copse_cli_load_topology(&named, &w->topology, &w->whole, &unknown);
-  if (status == COPSE_OK) status = copse_schedule_choose_ranks(s, &w->topology, &unknown);
-  if (status == COPSE_OK) status = copse_topology_sha256(w->topology, sha256, &unknown);
-  bool same = status == COPSE_OK && strcmp(sha256, s->topology_sha256) == 0;
-  if (same && w->topology->n_ranks == s->n_ranks) return COPSE_OK;
-  copse_topology_free(w->topology);
-  w->topology = NULL;
-  return COPSE_OK;
+/* Loads the topology that is named, or that the schedule names; NULL: it isn't known. */
+static void load_topology(struct copse_cli_work *w) {
+  if (!w->topology) copse_cli_load_named(w->schedule, &w->topology, &w->whole);
 }
 
 /* Notes by how much a plan loads links more than its schedule: it names ranks, and its messages
  * take the fabric's own routes. */
 static copse_status note_detour(const struct options *o, struct copse_cli_work *w) {
-  struct copse_prediction *it = &w->columns[0];
   struct copse_foreign what = {0};
   char text[COPSE_DETOUR_TEXT];
-  COPSE_DO(load_topology(w));
+  load_topology(w);
   if (!w->topology) return COPSE_OK;
   w->n_columns = 1;
   copse_status status = copse_predict_plan(copse_file_label(o->output), w->topology, w->plan, NULL,
-                                           it, &what, &w->err);
+                                           w->columns, &what, &w->err);
   free(what.demand);
   if (status != COPSE_OK) return status;
-  it->time_per_GB = w->schedule->time_per_GB;
-  if (copse_prediction_detour(it, w->topology, text)) copse_note(&copse_cli_notes, "%s", text);
+  w->columns->time_per_GB = w->schedule->time_per_GB;
+  if (copse_prediction_detour(w->columns, w->topology, text))
+    copse_note(&copse_cli_notes, "%s", text);
   return COPSE_OK;
 }
 
@@ -134,18 +98,16 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
   return COPSE_OK;
 }
 
-#define AS_SIMULATED " at 1 GiB, as simulated"
-
 /* Sizes at which programs are compared; the last one stands for long messages. */
 static const double compared[] = {1 << 20, 16 << 20, 1 << 30};
+static const char *const compared_names[] = {"1 MiB", "16 MiB", "1 GiB"};
 enum { COMPARED = sizeof compared / sizeof *compared, LONG = COMPARED - 1 };
 
-/* Predicts an MSCCL program where the topology is known (predict/predict.h); us[COMPARED] or NULL.
- */
+/* Predicts an MSCCL program where the topology is known; us[COMPARED] or NULL. */
 static copse_status time_msccl(struct copse_cli_work *w, const char *text, size_t size, bool quick,
                                struct copse_prediction *it, double *us) {
   *it = (struct copse_prediction){.time_per_GB = w->schedule->time_per_GB};
-  COPSE_DO(load_topology(w));
+  load_topology(w);
   if (!w->topology) return COPSE_OK;
   return copse_predict_msccl(text, size, w->topology, compared, us ? COMPARED : 0, quick, it, us,
                              &w->err);
@@ -173,6 +135,7 @@ struct fitting {
   int workers; /* the least with which any fits, where that is asked for; 0: unknown */
   bool only_counted;              /* workers; no program is made */
   bool is_its;                    /* the topology at hand is the schedule's */
+  double given_us[COMPARED];      /* of the schedule itself, simulated; 0: unknown */
   bool fits;                      /* the given one does, with a rounding */
   struct found quick, rounded;    /* where it does: quickly simulated, and by all steps */
   struct found *found;            /* [n_found] others */
@@ -313,7 +276,7 @@ static copse_status try_thin(struct fitting *it, const struct copse_topology *to
 /* Finds out whether the topology is known and the schedule's: else no other one can be found. */
 static copse_status find_topology(struct copse_cli_work *w, struct fitting *it) {
   char sha256[COPSE_SHA256_HEX];
-  COPSE_DO(load_topology(w));
+  load_topology(w);
   if (!w->topology) return COPSE_OK;
   COPSE_DO(copse_topology_sha256(w->topology, sha256, &w->err));
   it->is_its = strcmp(sha256, w->schedule->topology_sha256) == 0;
@@ -321,16 +284,10 @@ static copse_status find_topology(struct copse_cli_work *w, struct fitting *it) 
 }
 
 /* Tries what has rotations: repaired, it may have fewer trees than all listed. */
-static copse_status try_compact(struct fitting *it, struct copse_solve_options solve) {
-  struct copse_cli_work *w = it->work;
+static copse_status try_compact(struct fitting *it, const struct copse_solve_options *solve) {
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *compact = NULL;
-  struct copse_solve_seconds ignored;
-  solve.compact = true;
-  COPSE_DO(copse_solve_schedule(w->topology, &solve, &compact, &ignored, &w->err));
-  if (compact->n_rotations == 0) return COPSE_OK;
-  COPSE_DO(copse_schedule_expand(compact, &w->err));
-  COPSE_DO(copse_proposal_check(w->topology, compact, "compact", &w->err));
-  return try_program(it, compact, "compact", &w->err);
+  COPSE_DO(copse_propose_compact(it->work->topology, solve, &compact, &it->work->err));
+  return compact ? try_program(it, compact, "compact", &it->work->err) : COPSE_OK;
 }
 
 /* Finds fewer trees, rings and the like, where the topology is known to be the schedule's. */
@@ -346,11 +303,11 @@ static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
   proposer.topology = w->topology;
   solve.healthy = w->whole;
   bool flows = s->collective == COPSE_ALLTOALL;
-  if (it->fits && !flows) COPSE_DO(try_compact(it, solve));
+  if (it->fits && !flows) COPSE_DO(try_compact(it, &solve));
   COPSE_DO(copse_propose(&proposer, &ignored, &w->err));
   if (!wants_more(it, NULL)) return COPSE_OK;
   if (flows) return try_thin(it, w->topology, &w->err);
-  return it->fits ? COPSE_OK : try_compact(it, solve);
+  return it->fits ? COPSE_OK : try_compact(it, &solve);
 }
 
 /* Says why there is no program, and what to do. */
@@ -376,6 +333,36 @@ static double slower_percent(double time, const struct copse_schedule *s) {
   return given > 0 ? 100 * (time / given - 1) : 0;
 }
 
+/* Simulates the schedule that was given, where its topology is at hand; no alltoall. */
+static copse_status time_given(struct fitting *it) {
+  struct copse_cli_work *w = it->work;
+  struct copse_err why = COPSE_ERR_INIT;
+  if (it->given_us[LONG] > 0 || !it->is_its || it->given->n_flows > 0) return COPSE_OK;
+  copse_status status =
+      copse_predict(w->topology, it->given, NULL, compared, COMPARED, it->given_us, &why);
+  return status == COPSE_NOMEM ? copse_fail(&w->err, status, "%s", why.text) : COPSE_OK;
+}
+
+/* "5.4 % slower": a simulated program beside the schedule, at a size. */
+enum { COMPARISON = 40, COST = 100 };
+static const char *beside(const struct fitting *it, const double *us, int i,
+                          char text[COMPARISON]) {
+  double more = 100 * (us[i] / it->given_us[i] - 1);
+  snprintf(text, COMPARISON, "%.3g %% %s", fabs(more), more < 0 ? "faster" : "slower");
+  return fabs(more) < 0.05 ? "as fast" : text;
+}
+
+/* Says what long messages lose with a program. */
+static const char *cost_of(const struct fitting *it, const double *us, char text[COST]) {
+  double more = slower_percent(per_GB(us), it->given);
+  if (it->given_us[LONG] > 0)
+    snprintf(text, COST, "%s at 1 GiB, simulated beside the schedule itself",
+             beside(it, us, LONG, (char[COMPARISON]){0}));
+  else
+    snprintf(text, COST, "at most %.3g %% slower for long messages", more);
+  return it->given_us[LONG] > 0 || more > 1e-7 ? text : "no slower for long messages";
+}
+
 /* Whether a rounding may be worth another schedule: not asked for, of messages of any size. */
 static bool may_cost(const struct fitting *it, const struct copse_msccl_summary *sum) {
   return sum->rounded && it->given->objective.bytes == 0 && it->options->max_bytes == 0;
@@ -395,9 +382,9 @@ static copse_status replace_rounded(struct copse_cli_work *w, struct fitting *it
   if (it->quick.us[LONG] <= shows) return COPSE_OK;
   COPSE_DO(time_found(it, &it->rounded, false));
   if (it->rounded.us[LONG] <= shows) return COPSE_OK;
-  snprintf(misfit->text, sizeof misfit->text, "rounded to %d chunks it is %.3g %% slower%s",
-           sum->multiple, slower_percent(per_GB(it->rounded.us), s),
-           s->n_flows > 0 ? "" : AS_SIMULATED);
+  COPSE_DO(time_given(it));
+  snprintf(misfit->text, sizeof misfit->text, "rounded to %d chunks it is %s", sum->multiple,
+           cost_of(it, it->rounded.us, (char[COST]){0}));
   it->quickest = it->quick.us[LONG];
   it->fits = true;
   return find_fitting(w, it);
@@ -464,14 +451,8 @@ static copse_status make_msccl(struct copse_cli_work *w, struct fitting *it,
 static void note_other(const struct copse_schedule *s, const struct fitting *it,
                        const struct copse_err *misfit) {
   const double *us = it->taken->us, *was = it->rounded.us;
-  double more = slower_percent(per_GB(us), s);
-  char cost[80] = "no slower", shorter[80] = "short ones may lose more";
+  char shorter[80] = "short ones may lose more";
   int worst = us[0] / was[0] > us[1] / was[1] ? 0 : 1;
-  if (more > 1e-7)
-    snprintf(
-        cost, sizeof cost,
-        s->n_flows > 0 ? "at most %.3g %% slower, rounded," : "%.3g %% slower" AS_SIMULATED ",",
-        more);
   if (it->fits && us[worst] > was[worst])
     snprintf(shorter, sizeof shorter, "%d MiB take %.3g %% longer than rounded", worst ? 16 : 1,
              100 * (us[worst] / was[worst] - 1));
@@ -479,21 +460,43 @@ static void note_other(const struct copse_schedule *s, const struct fitting *it,
     snprintf(shorter, sizeof shorter, "1 and 16 MiB take no longer than rounded");
   copse_note(&copse_cli_notes,
              "the schedule does not fit MSCCL's limits (%.*s); written is \"%s\", within 2 %% the "
-             "fastest found for %s that does: %s for long messages, and %s",
-             (int)strcspn(misfit->text, ";"), misfit->text, it->taken->name, s->topology_name, cost,
-             shorter);
+             "fastest found for %s that does: %s, and %s",
+             (int)strcspn(misfit->text, ";"), misfit->text, it->taken->name, s->topology_name,
+             cost_of(it, us, (char[COST]){0}), shorter);
 }
 
 /* Notes where the fabric's own routes make the program slower than the rounded schedule says. */
-static copse_status note_msccl_detour(struct copse_cli_work *w, double rounded) {
+static copse_status note_msccl_detour(struct copse_cli_work *w, double rounded, double *us) {
   struct copse_prediction it;
   char text[COPSE_DETOUR_TEXT];
   double says = copse_q_to_double(w->schedule->time_per_GB) * rounded;
-  COPSE_DO(time_msccl(w, w->made, w->made_size, true, &it, NULL));
+  COPSE_DO(time_msccl(w, w->made, w->made_size, false, &it, us));
   if (copse_q_to_double(it.runs_per_GB) > says * (1 + NEAR_COST) &&
       copse_prediction_detour(&it, w->topology, text))
     copse_note(&copse_cli_notes, "%s", text);
   return COPSE_OK;
+}
+
+/* Notes what shares are rounded to and adds to links, and what it costs at sizes that are asked
+ * for, where that was not said of another schedule. */
+static void note_rounding(const struct fitting *it, const struct copse_msccl_summary *sum,
+                          const double *us, bool tried) {
+  const copse_collective what = it->given->collective;
+  const double most = it->options->max_bytes > 0 ? (double)it->options->max_bytes : INFINITY;
+  char costs[200] = "", one[COMPARISON];
+  size_t n = 0;
+  for (int i = COMPARED - 1; i >= 0 && !it->taken && it->given_us[LONG] > 0; i--)
+    if (compared[i] >= (double)it->options->min_bytes && compared[i] <= most)
+      n += (size_t)snprintf(costs + n, sizeof costs - n, "%s%s at %s",
+                            n ? ", " : "; simulated beside the schedule itself the file is ",
+                            beside(it, us, i, one), compared_names[i]);
+  copse_note(&copse_cli_notes,
+             "%sshares are rounded to %d chunk%s of a %s, which adds at most %.3g %% to what any "
+             "%s carries%s%s",
+             sum->rounded ? "exact shares do not fit MSCCL's limits: " : "", sum->multiple,
+             COPSE_S(sum->multiple), what == COPSE_ALLREDUCE ? "message" : "block", 100 * sum->more,
+             what == COPSE_ALLTOALL ? "connection of two ranks" : "link", costs,
+             tried ? "" : "; a schedule with a smaller --k may lose less");
 }
 
 static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) {
@@ -505,10 +508,14 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   COPSE_AT_END(end_fitting)
   struct fitting other = {.work = w, .options = &options, .given = w->schedule};
   COPSE_DO(make_msccl(w, &other, &sum, &misfit));
+  const bool rounded = sum.more > 0 || sum.rounded;
+  if (rounded) COPSE_DO(find_topology(w, &other));
+  if (rounded || other.taken) COPSE_DO(time_given(&other));
+  double made_us[COMPARED], *us = other.taken ? other.taken->us : made_us;
   if (other.taken)
     note_other(w->schedule, &other, &misfit);
   else
-    COPSE_DO(note_msccl_detour(w, 1 + sum.more));
+    COPSE_DO(note_msccl_detour(w, 1 + sum.more, other.given_us[LONG] > 0 ? us : NULL));
   if (o->json) {
     copse_text_add(&w->text,
                    ", \"thread_blocks\": %d, \"channels\": %d, \"chunks\": %d, \"scratch\": %d, "
@@ -518,9 +525,9 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
       copse_text_add(&w->text, ", \"instead\": %s, \"slower_percent\": %.4g",
                      copse_cli_quoted(other.taken->name),
                      slower_percent(copse_q_to_double(other.taken->time), w->schedule));
-    if (other.taken && w->schedule->n_flows == 0)
+    if (other.given_us[LONG] > 0)
       copse_text_add(&w->text, ", \"simulated_percent\": %.4g",
-                     slower_percent(per_GB(other.taken->us), w->schedule));
+                     100 * (us[LONG] / other.given_us[LONG] - 1));
     copse_text_add(&w->text, ", \"bytes\": %zu}\n", w->made_size);
   } else {
     copse_text_add(&w->text,
@@ -531,14 +538,7 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   }
   const copse_collective what = w->schedule->collective;
   const bool tried = what == COPSE_ALLTOALL || misfit.text[0];
-  if (sum.more > 0 || sum.rounded)
-    copse_note(&copse_cli_notes,
-               "%sshares are rounded to %d chunk%s of a %s, which adds at most %.3g %% to what any "
-               "%s carries%s",
-               sum.rounded ? "exact shares do not fit MSCCL's limits: " : "", sum.multiple,
-               COPSE_S(sum.multiple), what == COPSE_ALLREDUCE ? "message" : "block", 100 * sum.more,
-               what == COPSE_ALLTOALL ? "connection of two ranks" : "link",
-               tried ? "" : "; a schedule with a smaller --k may lose less");
+  if (rounded) note_rounding(&other, &sum, us, tried);
   if (!copse_msccl_serves_usual(&sum))
     copse_note(&copse_cli_notes,
                "the executor takes this file only for element counts that are multiples of %d; "
@@ -553,17 +553,16 @@ static copse_status lower_to_mscclpp(const struct options *o, struct copse_cli_w
                                      struct copse_mscclpp_summary *sum) {
   const struct copse_schedule *s = w->schedule;
   struct copse_err why = COPSE_ERR_INIT;
-  bool chosen = o->pipeline_bytes >= 0, passes_on = copse_schedule_height(s) > 1;
-  options->pipeline_bytes = chosen ? o->pipeline_bytes : 0;
-  if (!chosen && passes_on && !copse_schedule_is_group(s)) {
+  bool chosen = o->pipeline_bytes >= 0;
+  if (!chosen && copse_schedule_height(s) > 1 && !copse_schedule_is_group(s)) {
     options->pipeline_bytes = COPSE_CHUNK_BYTES;
     copse_status status = copse_lower_mscclpp(s, options, &w->made, &w->made_size, sum, &why);
     if (status == COPSE_OK) return COPSE_OK;
     if (status != COPSE_UNSUPPORTED) return copse_fail(&w->err, status, "%s", why.text);
-    options->pipeline_bytes = 0;
   }
+  options->pipeline_bytes = chosen ? o->pipeline_bytes : 0;
   COPSE_DO(copse_lower_mscclpp(s, options, &w->made, &w->made_size, sum, &w->err));
-  if (!chosen && passes_on && !copse_schedule_is_group(s))
+  if (why.text[0])
     copse_note(&copse_cli_notes,
                "ranks pass on whole chunks, which costs long messages a multiple: in pieces (%s)",
                why.text);
@@ -607,7 +606,8 @@ static copse_status lower(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_schedule_load(o->input, &w->schedule, &w->err));
   bool plan = strcmp(o->to, "plan") == 0;
   COPSE_DO(copse_lower_check_size(w->schedule, plan ? &o->lower : NULL, w->place, &w->err));
-  COPSE_DO(load_given(o, w));
+  if (copse_cli_has_topology(&o->topology))
+    COPSE_DO(copse_cli_load_for(&o->topology, o->input, "its routes are those of", w));
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
   copse_cli_phase("lower");
   begin_said(o, w);

@@ -8,6 +8,8 @@
 
 /* ---- lower (cmd_lower.c) --------------------------------------------------------------------- */
 
+/* A plan of more ranks is laid on routes only where the topology is named: that takes a while. */
+#define MOST_ROUTED_RANKS 128
 /* By how much an MSCCL program may take longer than a schedule's links and be no detour. Not
  * measured. */
 #define NEAR_COST 0.01

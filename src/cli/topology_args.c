@@ -7,6 +7,7 @@
  */
 #include "cli/topology_args.h"
 #include "cli/options.h"
+#include "cli/policy.h"
 
 #include <limits.h>
 #include <math.h>
@@ -18,6 +19,7 @@
 
 #include "base/text.h"
 #include "nccl/best.h"
+#include "schedule/adapt.h"
 
 bool copse_cli_parse_part(const char *text, struct copse_q *out) {
   char number[64];
@@ -497,6 +499,39 @@ copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
     *(changed ? healthy : out) = whole;
     whole = NULL;
   }
+  return COPSE_OK;
+}
+
+void copse_cli_load_named(const struct copse_schedule *s, struct copse_topology **out,
+                          struct copse_topology **healthy) {
+  bool line = strchr(s->topology_name, ':') != NULL;
+  const struct copse_cli_topology named = {.path = line ? NULL : s->topology_name,
+                                           .synthetic = line ? s->topology_name : NULL};
+  struct copse_err unknown = COPSE_ERR_INIT;
+  char sha256[COPSE_SHA256_HEX];
+  if (s->n_ranks > MOST_ROUTED_RANKS) return;
+  copse_status status = copse_cli_load_topology(&named, out, healthy, &unknown);
+  if (status == COPSE_OK) status = copse_schedule_choose_ranks(s, out, &unknown);
+  if (status == COPSE_OK) status = copse_topology_sha256(*out, sha256, &unknown);
+  bool same = status == COPSE_OK && strcmp(sha256, s->topology_sha256) == 0;
+  if (same && (*out)->n_ranks == s->n_ranks) return;
+  copse_topology_free(*out);
+  *out = NULL;
+}
+
+copse_status copse_cli_load_for(const struct copse_cli_topology *args, const char *file,
+                                const char *use, struct copse_cli_work *w) {
+  const struct copse_schedule *s = w->schedule;
+  char sha256[COPSE_SHA256_HEX];
+  COPSE_DO(copse_cli_load_topology(args, &w->topology, &w->whole, &w->err));
+  COPSE_DO(copse_schedule_choose_ranks(s, &w->topology, &w->err));
+  COPSE_DO(copse_schedule_check_ranks(s, w->place, w->topology, &w->err));
+  COPSE_DO(copse_topology_sha256(w->topology, sha256, &w->err));
+  if (strcmp(sha256, s->topology_sha256) == 0) return COPSE_OK;
+  copse_note(&copse_cli_notes, "%s; %s the one given",
+             copse_cli_other_topology(args, file, s->topology_name, s->topology_sha256, w->topology,
+                                      (char[COPSE_CLI_OTHER_TEXT]){0}),
+             use);
   return COPSE_OK;
 }
 

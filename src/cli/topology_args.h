@@ -154,6 +154,14 @@ const char *copse_cli_topology_label(const struct copse_cli_topology *args);
 copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
                                      struct copse_topology **out, struct copse_topology **healthy,
                                      struct copse_err *err) COPSE_CHECKED;
+/* Loads it for w->schedule, which was read from `file`, with its ranks; a note says what use is
+ * made of it where it is another than the schedule's. */
+copse_status copse_cli_load_for(const struct copse_cli_topology *args, const char *file,
+                                const char *use, struct copse_cli_work *w) COPSE_CHECKED;
+/* Loads the one that a schedule names, with its ranks; *out stays NULL where it isn't known, or
+ * large (policy.h). */
+void copse_cli_load_named(const struct copse_schedule *schedule, struct copse_topology **out,
+                          struct copse_topology **healthy);
 
 /* Does one of the two steps of it: loads the topology as the file has it; copse_cli_change_topology
  * makes the choice of ranks from `whole` after these faults (the arguments' own are not looked at).

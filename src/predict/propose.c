@@ -465,3 +465,20 @@ copse_status copse_propose_switch(const struct copse_topology *t,
   *out = NULL;
   return COPSE_OK;
 }
+
+copse_status copse_propose_compact(const struct copse_topology *t,
+                                   const struct copse_solve_options *options,
+                                   struct copse_schedule **out, struct copse_err *err) {
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *compact = NULL;
+  struct copse_solve_options wanted = *options;
+  struct copse_solve_seconds ignored;
+  *out = NULL;
+  wanted.compact = true;
+  COPSE_DO(copse_solve_schedule(t, &wanted, &compact, &ignored, err));
+  if (compact->n_rotations == 0) return COPSE_OK;
+  COPSE_DO(copse_schedule_expand(compact, err));
+  COPSE_DO(copse_proposal_check(t, compact, "compact", err));
+  *out = compact;
+  compact = NULL;
+  return COPSE_OK;
+}

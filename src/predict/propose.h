@@ -101,6 +101,13 @@ copse_status copse_proposal_adopt(const struct copse_topology *topology,
                                   struct copse_schedule *schedule,
                                   struct copse_err *err) COPSE_CHECKED;
 
+/* Solves for trees that rotations make, and expands and verifies them; *out NULL: there are none.
+ * The caller frees *out. Errors as of copse_solve_schedule and copse_proposal_check. */
+copse_status copse_propose_compact(const struct copse_topology *topology,
+                                   const struct copse_solve_options *options,
+                                   struct copse_schedule **out,
+                                   struct copse_err *err) COPSE_CHECKED;
+
 /* Verifies a schedule of ours: COPSE_INTERNAL where it is refuted, COPSE_OVERFLOW. */
 copse_status copse_proposal_check(const struct copse_topology *topology,
                                   const struct copse_schedule *schedule, const char *name,

@@ -1089,16 +1089,20 @@ START_TEST(fewer_chunks_are_named_before_more_workers) {
 }
 END_TEST
 
-/* What `simulate` has of f.xml for a size, with a topology's and other options: us. */
-static double program_us(const char *options, const char *size) {
+/* What `simulate` has of a file for a size, with a topology's and other options: us. */
+static double file_us(const char *file, const char *options, const char *size) {
   ck_assert_int_eq(
-      run("@ simulate %%/f.xml %s -b %s -e %s --no-baselines --json", options, size, size), 0);
+      run("@ simulate %%/%s %s -b %s -e %s --no-baselines --json", file, options, size, size), 0);
   cJSON *report = parse_output();
   const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(report, "rows"), 0);
   double us =
       cJSON_GetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times")->child, "time"));
   cJSON_Delete(report);
   return us;
+}
+
+static double program_us(const char *options, const char *size) {
+  return file_us("f.xml", options, size);
 }
 
 /* ... for 1 GiB: s per GB. */
@@ -1127,16 +1131,16 @@ START_TEST(detours_of_an_msccl_program_are_said) {
 END_TEST
 
 /* With few workers, what is said to take so much longer at 1 GiB is what `simulate` has of the
- * file; rings, whose links take least, would take a half longer than the tree that is written. Of
- * one there is no plural. */
+ * file and of the schedule; rings, whose links take least, would take a half longer than the tree
+ * that is written. Of one there is no plural. */
 START_TEST(what_a_program_of_few_workers_costs_is_simulated) {
-  ck_assert_int_eq(run("@ solve mixed-a100-h100 -c allreduce -o %%/s.json --json"), 0);
-  double given = atof(strstr(result.out, "\"algbw_GBps\": ") + strlen("\"algbw_GBps\": "));
+  ck_assert_int_eq(run("@ solve mixed-a100-h100 -c allreduce -o %%/s.json"), 0);
+  double given = file_us("s.json", "-t mixed-a100-h100", "1G");
   ck_assert_int_eq(run("@ lower %%/s.json --to msccl -w 8 -o %%/f.xml --json"), 0);
   const char *at = strstr(result.out, "\"simulated_percent\": ");
   ck_assert_msg(at != NULL, "%s", result.out);
   double slower = atof(at + strlen("\"simulated_percent\": "));
-  double ratio = program_time("mixed-a100-h100", "") * given;
+  double ratio = program_us("-t mixed-a100-h100", "1G") / given;
   ck_assert_double_eq_tol(1 + slower / 100, ratio, 0.001 * ratio);
   ck_assert_double_le(ratio, 4.2); /* rings: 5.2 */
   ck_assert_int_eq(run("@ lower %%/s.json --to msccl -w 8 -o %%/f.xml"), 0);
@@ -1176,14 +1180,14 @@ START_TEST(a_schedule_that_a_rounding_slows_is_lowered_in_another_way) {
   static const char *const asked[] = {"--max-bytes 256M", "--chunks 56"};
   const char *fabric = "mixed-a100-h100";
   double given[2], other, was, is;
-  ck_assert_int_eq(run("@ solve %s -c allreduce -o %%/s.json --json", fabric), 0);
-  double rate = atof(strstr(result.out, "\"algbw_GBps\": ") + strlen("\"algbw_GBps\": "));
-  for (int i = 0; i < 2; i++) {
+  ck_assert_int_eq(run("@ solve %s -c allreduce -o %%/s.json", fabric), 0);
+  double rate = 1.073741824e6 / file_us("s.json", "-t mixed-a100-h100", "1G");
+  for (int i = 0; i < (COPSE_TEST_SWEEPS ? 2 : 1); i++) {
     ck_assert_int_eq(run("@ lower %%/s.json --to msccl %s -o %%/f.xml --json", asked[i]), 0);
     ck_assert_ptr_null(strstr(result.out, "instead"));
     ck_assert_int_eq(lower_and_time(fabric, asked[i], &given[i]), 56);
   }
-  ck_assert_double_eq_tol(given[0], given[1], 0.01 * given[0]);
+  if (COPSE_TEST_SWEEPS) ck_assert_double_eq_tol(given[0], given[1], 0.01 * given[0]);
   ck_assert_int_eq(run("@ lower %%/s.json --to msccl -o %%/f.xml"), 0);
   const char *why = strstr(result.err, "rounded to 56 chunks it is ");
   ck_assert_msg(why && sscanf(why, "rounded to 56 chunks it is %lf", &was) == 1, "%s", result.err);
@@ -1201,6 +1205,30 @@ START_TEST(a_schedule_that_a_rounding_slows_is_lowered_in_another_way) {
           fabric),
       0);
   ck_assert_ptr_null(strstr(result.out, "instead"));
+}
+END_TEST
+
+/* A rounding that is asked for, or that stays, says what it costs beside the schedule at the sizes
+ * that the file serves, both simulated. Loop: in so many ways. */
+static const char *const rounding[] = {"--chunks 64 --max-bytes 16M", "--chunks 64", ""};
+START_TEST(a_rounding_says_what_is_simulated) {
+  static const char *const sizes[] = {"1M", "16M", "1G"};
+  static const char *const names[] = {" slower at 1 MiB", " slower at 16 MiB", " slower at 1 GiB"};
+  const char *fabric = "-t a100-x2 --down h0.nic3", *note = NULL;
+  char err[sizeof result.err];
+  ck_assert_int_eq(run("@ solve a100-x2 --down h0.nic3 -c allreduce -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl %s %s -o %%/f.xml", fabric, rounding[_i]), 0);
+  snprintf(err, sizeof err, "%s", result.err);
+  note = strstr(err, "; simulated beside the schedule itself the file is ");
+  ck_assert_msg(note != NULL, "%s", err);
+  for (int i = 0; i < 3; i++) {
+    const char *at = strstr(note, names[i]);
+    ck_assert_int_eq(at != NULL, i < 2 || !strstr(rounding[_i], "16M"));
+    if (!at) continue;
+    for (at -= 2; at > note && at[-1] != ' '; at--) continue;
+    double more = 100 * (program_us(fabric, sizes[i]) / file_us("s.json", fabric, sizes[i]) - 1);
+    ck_assert_double_eq_tol(atof(at), more, 0.006 * more);
+  }
 }
 END_TEST
 
@@ -1386,6 +1414,7 @@ int main(void) {
   if (COPSE_TEST_RESULTS) {
     tcase_add_test(tc, what_does_not_fit_msccl_is_lowered_in_another_way);
     tcase_add_test(tc, a_schedule_that_a_rounding_slows_is_lowered_in_another_way);
+    tcase_add_loop_test(tc, a_rounding_says_what_is_simulated, 0, COPSE_TEST_SWEEPS ? 3 : 1);
     tcase_add_loop_test(tc, a_rounding_that_shows_gives_way_to_what_loses_nothing, 0,
                         COPSE_TEST_SWEEPS ? 2 : 1);
     tcase_add_loop_test(tc, a_program_for_the_usual_sizes_stays_one, 0, COPSE_TEST_SWEEPS ? 4 : 2);

@@ -212,7 +212,7 @@ uint32_t copse_memory_output(const struct copse_memory *m, uint32_t rank, uint32
 
 /* ==== order =================================================================================== */
 
-/* The order of a plan's operations: see order.h. */
+/* The order of a plan's operations: see memory.h. */
 
 /* Channels by receiving rank, sender, then receiver: those between two workers, or to a rank, stand
  * together, and what a rank's workers wait for and ask about lies near. Half a line of the cache.

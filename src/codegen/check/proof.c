@@ -9,9 +9,10 @@
  *   never depends on the interleaving (G. Kahn 1974), and one greedy execution decides.
  * - Balance. Every signal is waited for: one left over would satisfy the next launch's wait.
  * - No race. Any two accesses to the same cell of which one writes are ordered by program order and
- *   signals (order.h), or by the data themselves: whoever writes over an input what that input went
- *   into, by its only reading, does so after that. No peer writes before a rank has entered or
- * after it may have left; no output is written twice; no slot is overwritten unread or never read.
+ *   signals (memory.h), or by the data themselves: whoever writes over an input what that input
+ *   went into, by its only reading, does so after that. No peer writes before a rank has entered
+ *   or after it may have left; no output is written twice; no slot is overwritten unread or never
+ *   read.
  * - Packets need no order between write and read, but must be sent once a launch, read, and
  *   announced: the reader has waited for a signal, marked IN_DATA or not, that came after the
  *   write. Marked signals order nothing else. Whoever writes packets is notified of their reader in

@@ -273,8 +273,12 @@ START_TEST(what_the_tool_writes_is_valid) {
   for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
     const char *equals = strrchr(outputs[i], '=');
     int n = (int)(equals - outputs[i]);
-    ck_assert_msg(copse_test_command("%.*s", n, outputs[i]) == 0, "%s: %s", outputs[i],
-                  copse_test_result.err);
+    int status = copse_test_command("%.*s", n, outputs[i]);
+    /* A busy machine's times may tell nothing, and are refused. */
+    for (int tries = 0; tries < 10 && status != 0 && strstr(copse_test_result.err, "times");
+         tries++)
+      status = copse_test_command("%.*s", n, outputs[i]);
+    ck_assert_msg(status == 0, "%s: %s", outputs[i], copse_test_result.err);
     if (equals[1]) copse_test_command("mv %%/a.json %%/%zu.json", i);
   }
   struct copse_text files = {0};

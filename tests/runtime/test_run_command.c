@@ -330,9 +330,13 @@ static double simulated_us(const char *bytes) {
 /* What is measured is fitted and written, and `copse simulate` gives with it what run says. */
 START_TEST(times_make_a_profile_that_simulate_takes) {
   NEED_BINARY();
-  struct outcome it =
-      run("-b 4K -e 16M -f 4096 -n 3 --backend threads allgather --synthetic "
-          "switch:4@10 --write-profile p.json --json");
+  struct outcome it = {.exit_status = -1};
+  for (int tries = 0; tries < 10 && it.exit_status != 0; tries++) { /* busy: times tell nothing */
+    it =
+        run("-b 4K -e 16M -f 4096 -n 3 --backend threads allgather --synthetic "
+            "switch:4@10 --write-profile p.json --json");
+    if (!strstr(it.errors, "times")) break;
+  }
   ck_assert_msg(it.exit_status == 0, "%s", it.errors);
   ck_assert_ptr_nonnull(strstr(it.errors, "; the profile is fitted to the one given"));
   cJSON *said = cJSON_Parse(it.out);

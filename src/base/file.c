@@ -344,10 +344,14 @@ void copse_sha256(const void *data, size_t size, uint8_t digest[COPSE_SHA256_BYT
   SHA256Final(digest, &context);
 }
 
+void copse_sha256_text(const uint8_t digest[COPSE_SHA256_BYTES], char hex[COPSE_SHA256_HEX]) {
+  for (int i = 0; i < COPSE_SHA256_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+}
+
 void copse_sha256_hex(const void *data, size_t size, char hex[COPSE_SHA256_HEX]) {
   uint8_t digest[COPSE_SHA256_BYTES];
   copse_sha256(data, size, digest);
-  for (int i = 0; i < COPSE_SHA256_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+  copse_sha256_text(digest, hex);
 }
 
 /* ==== programs as filters ===================================================================== */

@@ -54,6 +54,7 @@ copse_status copse_file_beside(const char *base, const char *name, char **out,
 void copse_sha256_hex(const void *data, size_t size, char hex[COPSE_SHA256_HEX]);
 #define COPSE_SHA256_BYTES 32
 void copse_sha256(const void *data, size_t size, uint8_t digest[COPSE_SHA256_BYTES]);
+void copse_sha256_text(const uint8_t digest[COPSE_SHA256_BYTES], char hex[COPSE_SHA256_HEX]);
 
 /* ==== programs as filters ===================================================================== */
 

@@ -337,8 +337,7 @@ static copse_status add_plan(struct job *job) {
   const struct copse_plan_header *header = &w->plan->header;
   COPSE_DO(copse_predict_plan(label, w->topology, w->plan, &job->o->predict, &w->columns[0],
                               &job->what, job->err));
-  for (size_t i = 0; i < sizeof header->topology_sha256; i++)
-    snprintf(sha256 + 2 * i, 3, "%02x", header->topology_sha256[i]);
+  copse_sha256_text(header->topology_sha256, sha256);
   COPSE_DO(note_other_topology(job, sha256, w->plan->name));
   if (job->plan) return COPSE_OK; /* at its own sizes */
   if (job->o->min_bytes < header->min_bytes || job->o->max_bytes > header->max_bytes)

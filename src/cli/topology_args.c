@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "nccl/best.h"
 #include "schedule/adapt.h"
@@ -257,8 +258,7 @@ copse_status copse_cli_profile_begin(struct copse_cli_profile *profile, const ch
                       plan->header.n_ranks, copse_cli_topology_label(&profile->topology),
                       profile->read->n_ranks);
   COPSE_DO(copse_topology_sha256(profile->read, sha256, err));
-  for (size_t i = 0; i < sizeof plan->header.topology_sha256; i++)
-    snprintf(made_for + 2 * i, 3, "%02x", plan->header.topology_sha256[i]);
+  copse_sha256_text(plan->header.topology_sha256, made_for);
   if (strcmp(sha256, made_for) != 0)
     copse_note(&copse_cli_notes, "%s; the profile is fitted to the one given",
                copse_cli_other_topology(&profile->topology, path, plan->name, made_for,

@@ -14,6 +14,7 @@
 #include "schedule/solve/solve.h"
 #include "solver/alltoall/concurrent.h"
 #include "solver/alltoall/paths.h"
+#include "solver/joint/joint.h"
 #include "topology/symmetry/symmetry.h"
 
 struct build {
@@ -32,6 +33,78 @@ struct build {
   struct copse_err *err;
 };
 
+/* Brings weights of cuts to whole numbers; false where they leave 64 bits. */
+static bool whole_weights(const struct copse_joint *joint, int64_t *weights) {
+  int64_t common = 1;
+  for (int c = 0; c < joint->n_cuts; c++)
+    if (copse_lcm(common, joint->cuts[c].weight.den, &common, NULL) != COPSE_OK) return false;
+  for (int c = 0; c < joint->n_cuts; c++)
+    if (copse_mul_overflows(joint->cuts[c].weight.num, common / joint->cuts[c].weight.den,
+                            &weights[c]))
+      return false;
+  return true;
+}
+
+/* Sets lengths of links to what a joint optimum's cuts of one phase say, the longest of all phases,
+ * which come one after the other; false where they are too long. */
+static bool set_cut_lengths(const struct copse_network *network, const struct copse_joint *joint,
+                            const int64_t *weights, int64_t *phase, int64_t *lengths) {
+  for (int c = 0; c < joint->n_cuts; c++) {
+    const struct copse_joint_cut *cut = &joint->cuts[c];
+    if (c == 0 || cut->sink != cut[-1].sink)
+      memset(phase, 0, (size_t)network->n_links * sizeof *phase);
+    for (int e = 0; e < network->n_links; e++) {
+      if (!cut->inside[network->links[e].src] || cut->inside[network->links[e].dst]) continue;
+      if (copse_add_overflows(phase[e], weights[c], &phase[e]) || phase[e] > COPSE_LENGTH_MAX)
+        return false;
+      lengths[e] = copse_larger(lengths[e], phase[e]);
+    }
+  }
+  return true;
+}
+
+/* Finds the bound by the joint programme of one group, where that is of the size. */
+static copse_status find_joint_bound(struct build *b, struct copse_concurrent_problem *problem,
+                                     bool *found) {
+  const struct copse_network *network = &b->instance.network;
+  const struct copse_joint_group group = {.n_members = network->n_terminals,
+                                          .members = network->terminals,
+                                          .exchanges = true,
+                                          .root = -1};
+  const struct copse_joint_options options = {.max_columns = COPSE_GROUPS_COLUMNS,
+                                              .progress = problem->progress};
+  COPSE_AT_END(copse_joint_free) struct copse_joint joint = {0};
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int64_t *weights, *phase, *lengths;
+  COPSE_DO(copse_joint_find(network, &group, 1, &options, &joint, b->err));
+  if (joint.n_cuts == 0 || joint.rounded_proof) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)joint.n_cuts, weights, b->err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, (size_t)network->n_links, int64_t, b->err, &phase, &lengths));
+  *found =
+      whole_weights(&joint, weights) && set_cut_lengths(network, &joint, weights, phase, lengths);
+  if (!*found) return COPSE_OK;
+  problem->lengths = lengths;
+  COPSE_DO(copse_concurrent_solve(problem, &b->result, b->err));
+  problem->lengths = NULL;
+  *found = b->result.bound.num > 0;
+  if (!*found) copse_concurrent_free(&b->result);
+  return COPSE_OK;
+}
+
+/* Finds the bound alone of few ranks without symmetry: with little work, or by the joint programme,
+ * which takes a fifth of the time where there are many sources and many ways. *found: it is the
+ * optimum; else the search has yet to be made to its end. */
+static copse_status find_bound(struct build *b, struct copse_concurrent_problem *problem,
+                               bool *found) {
+  problem->work = COPSE_EXCHANGE_WORK;
+  COPSE_DO(copse_concurrent_solve(problem, &b->result, b->err));
+  problem->work = 0;
+  *found = b->result.unreached_source >= 0 || b->result.finished;
+  if (*found) return COPSE_OK;
+  copse_concurrent_free(&b->result);
+  return find_joint_bound(b, problem, found);
+}
+
 static copse_status solve_flow(struct build *b) {
   const struct copse_solve_options *o = b->options;
   struct copse_concurrent_problem problem = {.network = &b->instance.network,
@@ -42,7 +115,11 @@ static copse_status solve_flow(struct build *b) {
                                              .time_unit = b->instance.scale,
                                              .tolerance = o->tolerance,
                                              .progress = o->progress};
-  COPSE_DO(copse_concurrent_solve(&problem, &b->result, b->err));
+  bool found = false;
+  if (o->bound_only && !b->reduced && !o->no_forward && b->rotation.order == 1 &&
+      o->tolerance.num == 0 && b->topology->n_ranks <= COPSE_EXACT_EXCHANGE_RANKS)
+    COPSE_DO(find_bound(b, &problem, &found));
+  if (!found) COPSE_DO(copse_concurrent_solve(&problem, &b->result, b->err));
   int from = b->result.unreached_source, to = b->result.unreached_sink;
   if (from < 0) return COPSE_OK;
   return copse_topology_refuse_unreached(

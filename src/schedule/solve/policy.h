@@ -46,6 +46,13 @@
 /* How far from the optimum it may then be. Not measured. */
 #define COPSE_EXCHANGE_TOLERANCE ((struct copse_q){1, 100})
 
+/* A bound alone, without symmetry and of no more ranks: work (solver/lp/linear_programme.h, about
+ * 3 ns each) before the joint programme of one group takes over. Measured on 4 to 61 random GPUs of
+ * tori, a ring and hosts (2026-11-30, 2-core Debian 12): hosts, rings and 16 GPUs of tori are done
+ * before, in at most 0.2 CPU seconds; 24 or more of tori take 0.5 to 3.6, and by the joint
+ * programme 0.3 to 1.2. */
+#define COPSE_EXCHANGE_WORK ((int64_t)1 << 26)
+
 /* Groups at the same time: links that may serve a phase, summed over phases. Beyond, the simplex
  * method takes hours. */
 #define COPSE_GROUPS_COLUMNS 100000

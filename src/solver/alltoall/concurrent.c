@@ -783,12 +783,17 @@ copse_status copse_concurrent_solve(const struct copse_concurrent_problem *probl
   COPSE_DO(copse_calloc((size_t)problem->network->n_links, sizeof(int64_t), &out->lengths, err));
   out->time = out->bound = out->bound_in_units = COPSE_Q_ZERO;
   if (s.most_demand == 0) return COPSE_OK;
+  if (problem->lengths) {
+    take_better(&s, problem->lengths, out);
+    return COPSE_OK;
+  }
   bool large = s.n_orbits > COPSE_LP_MIXTURE_WHOLE;
-  COPSE_DO(copse_mixture_new(s.n_orbits, s.n_bases, large ? COPSE_LP_MIXTURE_WORK : INT64_MAX,
-                             &s.master, err));
+  int64_t work = large ? COPSE_LP_MIXTURE_WORK : problem->work > 0 ? problem->work : INT64_MAX;
+  COPSE_DO(copse_mixture_new(s.n_orbits, s.n_bases, work, &s.master, err));
   copse_status status = run_rounds(&s, out);
   if (status == COPSE_INFEASIBLE) return COPSE_OK; /* the caller names the ranks */
   if (status != COPSE_OK) return status;
+  out->finished = !s.stuck;
   COPSE_DO(round_bound(&s, out));
   return round_paths(&s, out);
 }

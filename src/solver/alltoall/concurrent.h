@@ -16,6 +16,9 @@ struct copse_concurrent_problem {
                         bits; > 0 */
   int64_t time_unit; /* times are load * time_unit / (capacity * total); > 0 */
   struct copse_q tolerance; /* stop when time <= (1 + tolerance) * bound; 0: go for exact */
+  /* [n_links] that prove the bound, known from elsewhere: it alone is worked out; NULL: none */
+  const int64_t *lengths;
+  int64_t work; /* of the master's simplex method, counted as there; 0: what it is good for */
   const struct copse_progress *progress;
 };
 
@@ -32,6 +35,7 @@ struct copse_concurrent {
   int n_paths;
   const struct copse_concurrent_path *paths; /* by source, then sink */
   int64_t *lengths;                          /* [n_links] */
+  bool finished; /* the search ended by itself, before its work was used up */
   int unreached_source, unreached_sink;      /* terminals without a way, or -1 */
   struct copse_arena arena;
 };

@@ -33,6 +33,7 @@ struct copse_joint_search {
   int64_t *units;                          /* [n_links] capacities in the programme's units */
   const struct copse_joint_limits *limits; /* NULL: capacities of links */
   int *limit_row;                          /* [limits->n] -1: no link counts in it */
+  int *link_row;                           /* [n_links] of its capacity, without limits; or -1 */
   bool whole; /* options.whole_links: no column of a rate, which is the sum of the shares */
   bool turned; /* each reduction is its group's broadcast with all links turned round */
   int *back;   /* [n_links] the link back of each, where that is so */

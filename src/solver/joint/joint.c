@@ -286,7 +286,7 @@ static copse_status hand_over_proof(struct copse_joint_search *s, struct trial *
                                     struct copse_joint *out, bool *fits) {
   copse_status status = copse_joint_proof(s, trial->multipliers, out, fits);
   if (status != COPSE_OK || *fits || s->n_rates > 1) return status;
-  s->rounded = true;
+  s->rounded = out->rounded_proof = true;
   copse_joint_round_multipliers(trial->multipliers, trial->rows);
   return copse_joint_proof(s, trial->multipliers, out, fits);
 }

@@ -102,6 +102,7 @@ struct copse_joint {
   struct copse_joint_part *parts; /* [n_groups] */
   int n_cuts;
   const struct copse_joint_cut *cuts;
+  bool rounded_proof;           /* CLOSE: and its cuts prove less than the optimum, by little */
   const struct copse_q *prices; /* [limits->n] with limits: the multipliers of their rows, >= 0 */
   int columns, rounds;
   struct copse_arena arena;

@@ -502,12 +502,12 @@ static copse_status add_limit_sums(struct copse_joint_search *s) {
 }
 
 static copse_status add_link_rows(struct copse_joint_search *s) {
-  int row;
   if (s->limits) return add_limit_sums(s);
+  COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)s->network->n_links, s->link_row, s->err));
   for (int e = 0; e < s->network->n_links; e++) {
     for (int q = 0; s->leads[e] && q < s->n_phases; q++)
       if (s->phases[q].column[e] >= 0) count(s, s->phases[q].column[e], 1);
-    COPSE_DO(add_row(s, s->network->links[e].capacity, false, &row));
+    COPSE_DO(add_row(s, s->network->links[e].capacity, false, &s->link_row[e]));
   }
   return COPSE_OK;
 }
@@ -612,6 +612,92 @@ static copse_status add_first_cuts(struct copse_joint_search *s) {
   return COPSE_OK;
 }
 
+/* ---- a basis to begin with ----------------------------------------------------------------- */
+
+/* For every phase a tree of short ways to its member: [n_phases * n_nodes] the link by which a node
+ * sends, -1. */
+struct trees {
+  int *via, *hops, *order; /* hops and order [n_nodes]: of one phase, to its member */
+  double *load, *flow;     /* [n_links], [n_nodes], in rates of a group */
+  int n_order;
+};
+
+/* Searches breadth-first, over links backwards, from the phase's member. */
+static void count_hops_to(const struct copse_joint_search *s, const struct copse_joint_phase *phase,
+                          struct trees *t) {
+  for (int v = 0; v < s->network->n_nodes; v++) t->hops[v] = -1;
+  t->order[0] = copse_joint_terminal(s, phase, phase->sink);
+  t->hops[t->order[0]] = 0;
+  t->n_order = 1;
+  for (int i = 0; i < t->n_order; i++)
+    for (int e = 0; e < s->network->n_links; e++) {
+      const struct copse_net_link *link = &s->network->links[e];
+      if (phase->column[e] < 0 || link->dst != t->order[i] || t->hops[link->src] >= 0) continue;
+      t->hops[link->src] = t->hops[link->dst] + 1;
+      t->order[t->n_order++] = link->src;
+    }
+}
+
+/* Lets each node send by the link of a shortest way that has the most room. */
+static void choose_tree(const struct copse_joint_search *s, int q, struct trees *t) {
+  const struct copse_joint_phase *phase = &s->phases[q];
+  int n_nodes = s->network->n_nodes, roots = copse_joint_roots(s, phase->group);
+  int *via = &t->via[q * n_nodes];
+  count_hops_to(s, phase, t);
+  for (int v = 0; v < n_nodes; v++) {
+    t->flow[v] = phase->terminal[v] ? 1.0 / roots : 0;
+    via[v] = -1;
+  }
+  for (int i = t->n_order - 1; i > 0; i--) {
+    int v = t->order[i];
+    double least = INFINITY;
+    for (int e = 0; e < s->network->n_links; e++) {
+      const struct copse_net_link *link = &s->network->links[e];
+      if (phase->column[e] < 0 || link->src != v || t->hops[link->dst] != t->hops[v] - 1) continue;
+      double full = (t->load[e] + t->flow[v]) / (double)link->capacity;
+      if (full >= least) continue;
+      least = full;
+      via[v] = e;
+    }
+    t->load[via[v]] += t->flow[v];
+    t->flow[s->network->links[via[v]].dst] += t->flow[v];
+  }
+}
+
+/* Begins, where all is from each member to each, with a basis of trees and the rate that the
+ * fullest link allows: from nothing, the simplex method takes a step for nearly every link of
+ * such trees. */
+static copse_status begin_with_trees(struct copse_joint_search *s,
+                                     const struct copse_joint_options *options) {
+  const struct copse_network *network = s->network;
+  size_t nodes = (size_t)network->n_nodes;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct trees t;
+  int full = -1;
+  bool all = s->n_rates == 1 && !s->limits && options->n_symmetries == 0;
+  for (int g = 0; g < s->n_groups; g++) all = all && s->groups[g].exchanges;
+  if (!all) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)s->n_phases * nodes, t.via, s->err));
+  COPSE_DO(COPSE_ARRAYS(&scratch, nodes, int, s->err, &t.hops, &t.order));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)network->n_links, t.load, s->err));
+  COPSE_DO(COPSE_ARRAY(&scratch, nodes, t.flow, s->err));
+  for (int q = 0; q < s->n_phases; q++) choose_tree(s, q, &t);
+  for (int e = 0; e < network->n_links; e++)
+    if (t.load[e] > 0 && (full < 0 || t.load[e] / (double)network->links[e].capacity >
+                                          t.load[full] / (double)network->links[full].capacity))
+      full = e;
+  if (full < 0) return COPSE_OK;
+  for (int q = 0; q < s->n_phases; q++)
+    for (int v = 0; v < network->n_nodes; v++) {
+      int via = t.via[(size_t)q * nodes + (size_t)v], row = s->phases[q].relay_row[v];
+      if (via >= 0 && row >= 0) copse_lp_enter(s->lp, s->phases[q].column[via], row);
+    }
+  copse_lp_enter(s->lp, 0, s->link_row[full]);
+  return COPSE_OK;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
 /* Sets uppers where one column is for both phases: link e's is at most its capacity. */
 static void set_uppers(struct copse_joint_search *s) {
   for (int e = 0; e < s->network->n_links; e++)
@@ -650,6 +736,7 @@ copse_status copse_joint_model(struct copse_joint_search *s,
   }
   COPSE_DO(add_node_rows(s));
   COPSE_DO(add_first_cuts(s));
-  if (!s->whole) return close_columns(s);
-  return COPSE_OK;
+  if (s->whole) return COPSE_OK;
+  COPSE_DO(close_columns(s));
+  return begin_with_trees(s, options);
 }

@@ -104,6 +104,11 @@ void copse_lp_close(struct copse_lp *lp, int column) {
   glp_set_col_bnds(lp->glp, column + 1, GLP_FX, 0, 0);
 }
 
+void copse_lp_enter(struct copse_lp *lp, int column, int row) {
+  glp_set_col_stat(lp->glp, column + 1, GLP_BS);
+  glp_set_row_stat(lp->glp, row + 1, GLP_NU);
+}
+
 copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *terms, int n,
                               int64_t right, bool exactly, struct copse_err *err) {
   struct row row = {.n = n, .capacity = (size_t)n, .right = right, .exactly = exactly};
@@ -303,8 +308,8 @@ static copse_status eliminate(struct equations *e, int pivot, int column, mpq_t 
     e->columns[e->rows[pivot].entries[k].column].n_active--;
   for (size_t k = 0; k < e->columns[column].n; k++) {
     int row = e->columns[column].rows[k];
-    if (e->row_used[row] || !find(e, row, column)) continue;
-    COPSE_DO(subtract(e, row, pivot, column, values, err));
+    if (!e->row_used[row] && find(e, row, column))
+      COPSE_DO(subtract(e, row, pivot, column, values, err));
   }
   return COPSE_OK;
 }
@@ -561,9 +566,7 @@ copse_status copse_mixture_new(int n_rows, int n_kinds, int64_t work, struct cop
   *out = NULL;
   COPSE_DO(copse_calloc(1, sizeof **out, out, err));
   struct copse_mixture *m = *out;
-  m->n_rows = n_rows;
-  m->n_kinds = n_kinds;
-  m->work = work;
+  *m = (struct copse_mixture){.n_rows = n_rows, .n_kinds = n_kinds, .work = work};
   COPSE_DO(COPSE_ARRAY(&m->arena, rows + 2, m->index, err));
   COPSE_DO(COPSE_ARRAY(&m->arena, rows + 2, m->value, err));
   COPSE_DO(COPSE_ARRAY(&m->arena, (size_t)n_rows, m->there, err));
@@ -575,8 +578,7 @@ copse_status copse_mixture_new(int n_rows, int n_kinds, int64_t work, struct cop
     m->there[o] = o + 1;
     glp_set_row_bnds(m->glp, o + 1, GLP_UP, 0, 0);
   }
-  const int kind = m->first_kind + 1;
-  for (int b = 0; b < n_kinds; b++) glp_set_row_bnds(m->glp, kind + b, GLP_FX, 1, 1);
+  for (int b = 1; b <= n_kinds; b++) glp_set_row_bnds(m->glp, m->first_kind + b, GLP_FX, 1, 1);
   glp_add_cols(m->glp, 1);
   glp_set_col_bnds(m->glp, 1, GLP_LO, 0, 0);
   glp_set_obj_coef(m->glp, 1, 1);
@@ -761,10 +763,7 @@ static void follow(glp_tree *tree, void *info) {
   glp_ios_tree_size(tree, &active, &all, &total);
   i->result->nodes = total;
   int best = glp_ios_best_node(tree);
-  if (best > 0) {
-    double lower = glp_ios_node_bound(tree, best);
-    if (lower > i->result->lower) i->result->lower = lower;
-  }
+  if (best > 0) i->result->lower = fmax(i->result->lower, glp_ios_node_bound(tree, best));
   i->look(i->ctx, total);
   int64_t steps = glp_get_it_cnt(i->glp) + (int64_t)total * (glp_get_num_rows(i->glp) / 4);
   if (steps > i->most_steps) glp_ios_terminate(tree);

@@ -25,6 +25,8 @@ struct copse_lp_term {
 copse_status copse_lp_add_row(struct copse_lp *lp, const struct copse_lp_term *terms, int n,
                               int64_t right, bool exactly, struct copse_err *err) COPSE_CHECKED;
 int copse_lp_rows(const struct copse_lp *lp);
+/* Lets the first solution begin with the column in the basis, in place of the row's slack. */
+void copse_lp_enter(struct copse_lp *lp, int column, int row);
 struct copse_lp_entry {
   int row;
   int64_t value; /* not 0 */

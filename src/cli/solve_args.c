@@ -202,9 +202,13 @@ void copse_cli_print_rates_json(const struct copse_schedule *s) {
       COPSE_Q_STRING(s->time_per_GB), COPSE_CLI_NUMBER(algbw),
       COPSE_CLI_NUMBER(algbw * copse_collective_bus_factor(s->collective, s->n_ranks)),
       COPSE_Q_STRING(s->bound.time_per_GB), copse_cli_bound_kinds[s->bound.kind]);
-  printf(" \"optimal\": %s, \"gap_percent\": %s,\n",
-         COPSE_CLI_BOOL(copse_q_eq(s->time_per_GB, s->bound.time_per_GB)),
-         COPSE_CLI_NUMBER(copse_cli_gap_percent(s->time_per_GB, s->bound.time_per_GB)));
+  bool equal = copse_q_eq(s->time_per_GB, s->bound.time_per_GB);
+  bool phases = s->bound.kind == COPSE_BOUND_PHASES, forests = s->bound.kind == COPSE_BOUND_FORESTS;
+  printf(
+      " \"optimal\": %s, \"phases_optimal\": %s, \"forests_optimal\": %s, \"gap_percent\": %s,\n",
+      COPSE_CLI_BOOL(equal && !phases && !forests), COPSE_CLI_BOOL(equal && phases),
+      COPSE_CLI_BOOL(equal && forests),
+      COPSE_CLI_NUMBER(copse_cli_gap_percent(s->time_per_GB, s->bound.time_per_GB)));
 }
 
 static void print_nodes_json(const char *key, const struct copse_schedule *s, const int *cut,

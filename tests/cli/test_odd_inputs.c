@@ -495,10 +495,41 @@ START_TEST(documented_keys_are_printed) {
 }
 END_TEST
 
+/* Whether `solve` and `verify` call a schedule optimal, of both phases or of forests: with the same
+ * words. */
+START_TEST(solve_and_verify_call_the_same_optimal) {
+  static const char *const cases[][2] = {
+      {"a100-x2 -c allgather", "\"optimal\": true"},
+      {"a100-x2 -c allreduce", "\"phases_optimal\": true"},
+      {"a100-x2 -c alltoall", "\"optimal\": true"},
+      {"a100-x2 -c allreduce --down h0.nic1", "\"forests_optimal\": true"},
+      {"--synthetic ring:6@50 -c allreduce --k 1", ""}};
+  static const char *const keys[] = {
+      "\"optimal\": ", "\"phases_optimal\": ", "\"forests_optimal\": "};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    bool solved[3];
+    ck_assert_int_eq(run("@ solve %s --json -o %%/s.json", cases[i][0]), 0);
+    ck_assert_msg(strstr(result.out, cases[i][1]) != NULL, "%s: %s", cases[i][0], result.out);
+    for (int k = 0; k < 3; k++)
+      solved[k] = strncmp(strstr(result.out, keys[k]) + strlen(keys[k]), "true", 4) == 0;
+    const char *end = strstr(cases[i][0], " -c "), *down = strstr(cases[i][0], "--down");
+    ck_assert_int_eq(run("@ verify %%/s.json %s%.*s %s --json", cases[i][0][0] == '-' ? "" : "-t ",
+                         (int)(end - cases[i][0]), cases[i][0], down ? down : ""),
+                     0);
+    for (int k = 0; k < 3; k++)
+      ck_assert_msg(
+          solved[k] == (strncmp(strstr(result.out, keys[k]) + strlen(keys[k]), "true", 4) == 0),
+          "%s: %s%s", cases[i][0], keys[k], result.out);
+  }
+}
+END_TEST
+
 START_TEST(solve_and_verify_say_topology_gap_and_cut_as_json) {
   ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather --json -o %%/s.json"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "{\"topology\": \"ring:4@50\", "));
-  ck_assert_ptr_nonnull(strstr(result.out, "\"optimal\": true, \"gap_percent\": 0,"));
+  ck_assert_ptr_nonnull(strstr(result.out,
+                               "\"optimal\": true, \"phases_optimal\": false, "
+                               "\"forests_optimal\": false, \"gap_percent\": 0,"));
   ck_assert_int_eq(run("@ verify --json %%/s.json --synthetic ring:4@50"), 0);
   ck_assert_ptr_nonnull(strstr(result.out,
                                "\"topology\": \"ring:4@50\", \"bound_kind\": \"cut\", "
@@ -506,7 +537,7 @@ START_TEST(solve_and_verify_say_topology_gap_and_cut_as_json) {
   ck_assert_int_eq(run("@ verify %%/s.json --synthetic ring:4@50"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "\nbottleneck: into GPU "));
   ck_assert_int_eq(run("@ solve --synthetic ring:4@50 -c allgather --k 1 --json"), 0);
-  ck_assert_ptr_nonnull(strstr(result.out, "\"optimal\": false, \"gap_percent\": "));
+  ck_assert_ptr_nonnull(strstr(result.out, "\"optimal\": false, "));
 }
 END_TEST
 
@@ -581,6 +612,7 @@ int main(void) {
   tcase_add_test(tests, kinds_are_told_from_a_pipe_and_in_json);
   tcase_add_test(tests, failures_are_one_object_with_json);
   tcase_add_test(tests, documented_keys_are_printed);
+  tcase_add_test(tests, solve_and_verify_call_the_same_optimal);
   tcase_add_test(tests, solve_and_verify_say_topology_gap_and_cut_as_json);
   suite_add_tcase(suite, tests);
   return copse_test_run(suite);

@@ -90,7 +90,7 @@ static const struct copse_json_key bound_at_keys[] = {
      "us of a hop from rank to rank, such as 2"},
     {"us", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE, "the bound in us, such as \"21/4\""},
     {"kind", COPSE_JSON_NEEDED | COPSE_JSON_STRING,
-     "\"cut\", \"volume\", \"rounds\" or \"lengths\""},
+     "\"cut\", \"volume\", \"rounds\", \"nested\" or \"lengths\""},
     {"rank", COPSE_JSON_INDEX, "the rank whose share arrives last"},
     {"reversed", COPSE_JSON_BOOL, "true where that share leaves last"},
     {"parts", COPSE_JSON_ARRAY, "such as [{\"nodes\": [\"gpu0\"]}]"},

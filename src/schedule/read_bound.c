@@ -180,13 +180,14 @@ static copse_status refuse_unread(struct copse_reader *r, const cJSON *item,
                                   enum copse_bound_at_kind kind, const char *name) {
   enum {
     CUT = 1 << COPSE_BOUND_AT_CUT,
-    PARTS = 1 << COPSE_BOUND_AT_VOLUME | 1 << COPSE_BOUND_AT_ROUNDS
+    COUNT = 1 << COPSE_BOUND_AT_VOLUME | 1 << COPSE_BOUND_AT_ROUNDS,
+    PARTS = COUNT | 1 << COPSE_BOUND_AT_NESTED
   };
   static const struct {
     const char *member;
     int kinds;
   } read[] = {{"rank", CUT},    {"reversed", CUT | PARTS}, {"times", CUT | PARTS},
-              {"parts", PARTS}, {"part_ranks", PARTS},     {"later", PARTS}};
+              {"parts", PARTS}, {"part_ranks", PARTS},     {"later", COUNT}};
   for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
     const cJSON *member = copse_json_get(item, read[i].member);
     char text[80];
@@ -198,7 +199,7 @@ static copse_status refuse_unread(struct copse_reader *r, const cJSON *item,
 }
 
 copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) {
-  static const char *const kinds[] = {"cut", "volume", "lengths", "rounds"};
+  static const char *const kinds[] = {"cut", "volume", "lengths", "rounds", "nested"};
   struct copse_bound_at *at;
   const char *kind;
   int64_t rank;
@@ -211,10 +212,11 @@ copse_status copse_reader_bound_at(struct copse_reader *r, const cJSON *item) {
   COPSE_DO(copse_json_get_rational(&r->json, item, "alpha_us", &at->alpha_us, r->err));
   COPSE_DO(copse_json_get_rational(&r->json, item, "us", &at->us, r->err));
   COPSE_DO(copse_json_get_string(&r->json, item, "kind", &kind, r->err));
-  while (at->kind < 4 && strcmp(kind, kinds[at->kind]) != 0) at->kind++;
-  if (at->kind == 4)
+  while (at->kind < 5 && strcmp(kind, kinds[at->kind]) != 0) at->kind++;
+  if (at->kind == 5)
     return copse_reader_refuse(r, item, NULL,
-                               "\"kind\" must be \"cut\", \"volume\", \"rounds\" or \"lengths\"");
+                               "\"kind\" must be \"cut\", \"volume\", \"rounds\", \"nested\" or "
+                               "\"lengths\"");
   COPSE_DO(refuse_unread(r, item, at->kind, kind));
   if (at->alpha_us.num < 0 || at->us.num <= 0)
     return copse_reader_refuse(r, item, NULL, "\"us\" must be positive, \"alpha_us\" not negative");

@@ -223,7 +223,7 @@ static void add_parts(struct copse_text *text, const struct copse_schedule *sche
 }
 
 static void add_bound_at(struct copse_text *text, const struct copse_schedule *schedule) {
-  static const char *const kinds[] = {"cut", "volume", "lengths", "rounds"};
+  static const char *const kinds[] = {"cut", "volume", "lengths", "rounds", "nested"};
   const struct copse_bound_at *at = schedule->bound_at;
   copse_text_add(text,
                  " \"bound_at\": {\"bytes\": %" PRId64

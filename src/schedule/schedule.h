@@ -149,6 +149,10 @@ struct copse_schedule_cut copse_bound_main_cut(const struct copse_bound *bound);
  * with parts that open x later. `times` are those of A(T), `later` of the others.
  * COPSE_BOUND_AT_ROUNDS: of an allreduce. With d, the least of a message from part to part: that
  * left side and (k - 1) ((s-1) A(T-d-c) + A(T-d)) / s is k (k - 1) M.
+ * COPSE_BOUND_AT_NESTED: what must come into a set of nodes, which are those without a time. Its
+ * ranks are in parts, outside those of an allreduce too. x is c + d, of an allreduce twice that; c
+ * is 0 where part_ranks is 1. Within T - x the links into the set can carry, by `times`, what is
+ * due but for what each part can get otherwise (docs/theory.md, "Parts in parts").
  * COPSE_BOUND_AT_LENGTHS: an alltoall, by the lengths l of its COPSE_BOUND_LENGTHS; sum of
  * l_e b_e max(0, T - latency_e - before_e - after_e) is the sum of demand(i,j) * dist_l(i,j);
  * before_e and after_e: the least latency from a rank to the link and from it to a rank.
@@ -157,7 +161,8 @@ enum copse_bound_at_kind {
   COPSE_BOUND_AT_CUT,
   COPSE_BOUND_AT_VOLUME,
   COPSE_BOUND_AT_LENGTHS,
-  COPSE_BOUND_AT_ROUNDS
+  COPSE_BOUND_AT_ROUNDS,
+  COPSE_BOUND_AT_NESTED
 };
 
 /* Of nodes before the end, which all others have. */
@@ -176,7 +181,7 @@ struct copse_bound_at {
   struct copse_schedule_times times;
   const struct copse_schedule_times *later; /* _VOLUME, _ROUNDS: of A(T - x), x rising */
   int n_later, part_ranks;
-  const struct copse_schedule_part *parts; /* of _VOLUME and _ROUNDS; none: each rank is a part */
+  const struct copse_schedule_part *parts; /* of _VOLUME, _ROUNDS, _NESTED; none: ranks are */
   int n_parts;
 };
 

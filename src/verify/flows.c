@@ -428,7 +428,7 @@ static copse_status at_parts(struct at_checker *c) {
     if (n_ranks < c->at->part_ranks)
       return refute(c, "\"bound_at\": part %d has %d rank%s", i, n_ranks, COPSE_S(n_ranks));
   }
-  for (int r = 0; r < t->n_ranks; r++)
+  for (int r = 0; r < t->n_ranks && c->at->kind != COPSE_BOUND_AT_NESTED; r++)
     if (c->part[t->rank_nodes[r]] < 0) return refute(c, "\"bound_at\": rank %d is in no part", r);
   return COPSE_OK;
 }
@@ -436,9 +436,11 @@ static copse_status at_parts(struct at_checker *c) {
 /* Checks that messages into parts may be counted: no link carries one for several. */
 static copse_status at_may_count(struct at_checker *c) {
   copse_collective collective = c->schedule->collective;
-  bool reduce = collective == COPSE_REDUCE, all = collective == COPSE_ALLREDUCE;
-  const char *kind = c->at->kind == COPSE_BOUND_AT_ROUNDS ? "rounds" : "volume";
-  if (!reduce && !all && collective != COPSE_BROADCAST)
+  bool nested = c->at->kind == COPSE_BOUND_AT_NESTED, all = collective == COPSE_ALLREDUCE;
+  bool reduce = collective == COPSE_REDUCE || (nested && collective == COPSE_REDUCE_SCATTER);
+  const char *kind = nested ? "nested" : c->at->kind == COPSE_BOUND_AT_ROUNDS ? "rounds" : "volume";
+  if (!reduce && !all && collective != COPSE_BROADCAST &&
+      !(nested && collective == COPSE_ALLGATHER))
     return refute(c, "\"bound_at\" of kind \"%s\" is not for %s", kind,
                   copse_collective_name(collective));
   if (reduce != c->at->reversed)
@@ -560,6 +562,157 @@ static copse_status at_volume(struct at_checker *c) {
   return COPSE_OK;
 }
 
+/* ---- parts in parts -------------------------------------------------------------------------- */
+
+/* What is in a part, and what counts of it otherwise; why: docs/theory.md, "Parts in parts". */
+struct nested {
+  char *inside; /* [n_nodes] */
+  int *from;    /* [n_nodes] */
+  mpq_t any, cross, later, all, entries, wide;
+};
+
+static void nested_release(struct nested *n) {
+  mpq_clears(n->any, n->cross, n->later, n->all, n->entries, n->wide, NULL);
+}
+
+/* Adds up links into ranks inside (`back`: out of ranks outside) that come from other parts over
+ * relays, which n->from tells apart: -1 none, n_nodes several. */
+static void nested_entries(struct at_checker *c, struct nested *n, bool back) {
+  const struct copse_topology *t = c->topology;
+  bool changed = true;
+  for (int v = 0; v < t->n_nodes; v++)
+    n->from[v] = t->nodes[v].rank < 0 ? -1 : c->part[v] < 0 ? t->n_nodes : c->part[v];
+  while (changed) {
+    changed = false;
+    for (int e = 0; e < t->n_links; e++) {
+      int near = n->from[at_end(c, e, !back)], far = at_end(c, e, back), *of = &n->from[far];
+      if (t->nodes[far].rank >= 0 || near < 0 || *of == near || *of == t->n_nodes) continue;
+      *of = *of < 0 ? near : t->n_nodes;
+      changed = true;
+    }
+  }
+  mpq_set_ui(n->entries, 0, 1);
+  for (int e = 0; e < t->n_links; e++) {
+    int near = n->from[at_end(c, e, !back)], far = at_end(c, e, back);
+    if (t->nodes[far].rank < 0 || n->inside[far] == back || near < 0 || near == c->part[far])
+      continue;
+    copse_mpq_set(c->term, t->links[e].bandwidth);
+    mpq_add(n->entries, n->entries, c->term);
+  }
+}
+
+/* Adds what can come otherwise: (cross wide + any entries / part_ranks) / parts. */
+static void nested_otherwise(struct at_checker *c, struct nested *n, bool back, long parts) {
+  if (c->at->part_ranks > 1) nested_entries(c, n, back);
+  mpq_mul(c->term, n->any, n->entries);
+  mpq_set_si(c->width, c->at->part_ranks, 1);
+  mpq_div(c->term, c->term, c->width);
+  mpq_mul(c->width, n->cross, n->wide);
+  mpq_add(c->term, c->term, c->width);
+  mpq_set_si(c->width, parts, 1);
+  mpq_div(c->term, c->term, c->width);
+  mpq_add(n->all, n->all, c->term);
+}
+
+/* Marks what is inside: all nodes without a time. Counts parts outside and inside, whole ones. */
+static copse_status nested_mark(struct at_checker *c, struct nested *n, long count[2]) {
+  const struct copse_topology *t = c->topology;
+  const struct copse_schedule_times *times = &c->at->times;
+  int *first;
+  COPSE_DO(COPSE_ARRAY(&c->all->scratch.arena, (size_t)t->n_nodes, n->inside, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->all->scratch.arena, (size_t)t->n_nodes, n->from, c->err));
+  COPSE_DO(COPSE_ARRAY(&c->all->scratch.arena, (size_t)t->n_nodes, first, c->err));
+  for (int v = 0; v < t->n_nodes; v++) n->inside[v] = 1, c->seen[v] = 0, first[v] = -1;
+  for (int i = 0; i < times->n; i++)
+    for (int j = 0; j < times->parts[i].n_nodes; j++) {
+      int node = c->node_of[times->parts[i].nodes[j]];
+      if (node >= 0) n->inside[node] = 0; /* at_times refuses others */
+    }
+  for (int v = 0; v < t->n_nodes; v++) {
+    int part = c->part[v];
+    if (part < 0) continue;
+    if (first[part] < 0) count[(int)n->inside[v]]++;
+    if (first[part] >= 0 && n->inside[v] != n->inside[first[part]])
+      return refute(c, "\"bound_at\": '%s' and '%s' are of one part, and \"times\" has one of them",
+                    t->nodes[first[part]].id, t->nodes[v].id);
+    first[part] = v;
+    if (!n->inside[v] && c->schedule->collective != COPSE_ALLREDUCE) c->part[v] = -1;
+  }
+  return COPSE_OK;
+}
+
+/* Checks that every rank that counts is in a part, and each of those has `part_ranks`. */
+static copse_status nested_parts(struct at_checker *c, const struct nested *n) {
+  const struct copse_topology *t = c->topology;
+  bool all = c->schedule->collective == COPSE_ALLREDUCE;
+  int n_ranks = 0, root = c->schedule->root;
+  for (int r = 0; r < t->n_ranks; r++) {
+    int v = t->rank_nodes[r];
+    n_ranks += n->inside[v] != 0;
+    if (c->part[v] < 0 && (all || n->inside[v]))
+      return refute(c, "\"bound_at\": rank %d is in no part", r);
+    if (!n->inside[v] && (all || root < 0 || r == root) && mpq_sgn(c->time[v]) != 0)
+      return refute(c, "\"bound_at\" of kind \"nested\": rank %d, outside, must have the time 0",
+                    r);
+  }
+  if (root >= 0 && n->inside[t->rank_nodes[root]])
+    return refute(c, "\"bound_at\": the root, rank %d, must have a time", root);
+  for (int v = 0; v < t->n_nodes && all; v++)
+    if (!n->inside[v] && mpq_sgn(c->opens[v]) >= 0 && mpq_cmp(c->time[v], c->opens[v]) > 0)
+      return refute(c, "\"bound_at\": '%s' may send before its time", t->nodes[v].id);
+  mpq_set_si(c->due, root < 0 && !all ? t->n_ranks - n_ranks : t->n_ranks, (unsigned)t->n_ranks);
+  mpq_canonicalize(c->due);
+  return COPSE_OK;
+}
+
+/* Adds up what can come in the time without what parts take, and what is due beside what can come
+ * otherwise. */
+static copse_status nested_sum(struct at_checker *c, struct nested *n, const long count[2]) {
+  const struct copse_topology *t = c->topology;
+  bool all = c->schedule->collective == COPSE_ALLREDUCE;
+  mpq_sub(c->us, c->us, n->later);
+  if (mpq_sgn(c->us) < 0) mpq_set_ui(c->us, 0, 1);
+  COPSE_DO(at_times(c, &c->at->times));
+  COPSE_DO(nested_parts(c, n));
+  for (int v = 0; v < t->n_nodes; v++)
+    if (n->inside[v] && mpq_sgn(c->after[v]) >= 0) mpq_sub(c->time[v], c->us, c->after[v]);
+  for (int e = 0; e < t->n_links; e++) {
+    int src = at_end(c, e, true), dst = at_end(c, e, false);
+    if (n->inside[src]) continue; /* what counts has not been there */
+    copse_mpq_set(c->width, t->links[e].bandwidth);
+    if (n->inside[dst]) mpq_add(n->wide, n->wide, c->width);
+    at_add(c, e, c->time[src], c->time[dst]);
+  }
+  nested_otherwise(c, n, false, count[1]);
+  if (all) nested_otherwise(c, n, true, count[0]);
+  mpq_set_si(c->term, 1000, 1); /* to parts of M */
+  mpq_set_si(c->width, c->at->bytes, 1);
+  mpq_div(c->term, c->term, c->width);
+  mpq_mul(n->all, n->all, c->term);
+  mpq_sub(c->due, c->due, n->all);
+  return COPSE_OK;
+}
+
+static copse_status at_nested(struct at_checker *c) {
+  COPSE_AT_END(nested_release) struct nested n = {0};
+  long count[2] = {0};
+  bool all = c->schedule->collective == COPSE_ALLREDUCE;
+  mpq_inits(n.any, n.cross, n.later, n.all, n.entries, n.wide, NULL);
+  COPSE_DO(at_may_count(c));
+  COPSE_DO(at_parts(c));
+  COPSE_DO(nested_mark(c, &n, count));
+  if (count[1] == 0 || (all && count[0] == 0))
+    return refute(c, "\"bound_at\" of kind \"nested\" has no parts %s",
+                  count[1] ? "outside" : "inside");
+  at_distances(c, -1, false, c->opens);
+  at_distances(c, -1, true, c->after);
+  at_messages(c, n.any, n.cross);
+  if (c->at->part_ranks == 1) mpq_set_ui(n.any, 0, 1);
+  mpq_add(n.later, n.any, n.cross);
+  if (all) mpq_add(n.later, n.later, n.later);
+  return nested_sum(c, &n, count);
+}
+
 /* Takes the lengths of the schedule's own bound, which has been checked. */
 static copse_status at_lengths(struct at_checker *c) {
   const struct copse_bound *b = &c->schedule->bound;
@@ -624,7 +777,9 @@ copse_status copse_verify_bound_at(struct copse_verify_checker *all) {
   if (c.at->kind == COPSE_BOUND_AT_CUT)
     COPSE_DO(at_cut(&c));
   else
-    COPSE_DO(c.at->kind == COPSE_BOUND_AT_LENGTHS ? at_lengths(&c) : at_volume(&c));
+    COPSE_DO(c.at->kind == COPSE_BOUND_AT_LENGTHS  ? at_lengths(&c)
+             : c.at->kind == COPSE_BOUND_AT_NESTED ? at_nested(&c)
+                                                   : at_volume(&c));
   mpq_set_si(c.term, c.at->bytes, 1000); /* GB/s are 1000 bytes per us */
   mpq_canonicalize(c.term);
   mpq_mul(c.due, c.due, c.term);

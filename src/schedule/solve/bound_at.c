@@ -31,33 +31,31 @@ struct volume {
   int n_from, n_to;
 };
 
-struct keyed {
-  int64_t key;
-  int link;
-};
-
 struct copse_bounds {
   const struct copse_topology *topology;
   copse_collective collective;
   int root;
   struct copse_q alpha_us;
   struct copse_timed_instance sides[2]; /* 1: turned around */
-  int **levels, n_levels;               /* [n_nodes] parts by name: hosts, boards, pods */
+  int **levels, n_levels, n_by_hops;    /* [n_nodes] parts by name: hosts, boards, pods */
+  struct copse_timed_nested nested[COPSE_BOUND_NESTED];
+  int n_nested;
   struct volume volumes[2 + 4 * COPSE_BOUND_LEVELS]; /* levels of two kinds, each also in rounds */
   int n_volumes;
   int *asked, n_asked;         /* nodes of the ranks that stand for all */
   int64_t *demand, m;          /* alltoall; NULL: even */
   int64_t *length;             /* [n_links] alltoall: of the schedule's bound; NULL: none */
   struct copse_q length_time;  /* s/GB that they prove without latencies */
-  int64_t *weight, length_sum; /* [n_links] length times capacity, and the sum */
-  struct keyed *windows; /* [n_windows] links that count, by the latency before, on and after */
-  int n_windows;
+  struct copse_windows windows;
   struct copse_arena arena;
 };
 
 /* ---- what is the same for all sizes ---------------------------------------------------------- */
 
-COPSE_ORDER(by_key, struct keyed, COPSE_UP(key) ?: COPSE_UP(link))
+/* Whether what must leave ranks bounds it, not what must come. */
+static bool sends_last(const struct copse_bounds *b) {
+  return b->collective == COPSE_REDUCE || b->collective == COPSE_REDUCE_SCATTER;
+}
 
 /* Whether whole messages can be counted: every rank needs one of its own (of a reduction, sends
  * one), and no switch copies or adds. */
@@ -67,9 +65,8 @@ static bool counts_messages(const struct copse_bounds *b) {
     copies = copies || b->topology->nodes[v].multicast;
     adds = adds || b->topology->nodes[v].aggregation;
   }
-  return (b->collective == COPSE_BROADCAST && !copies) ||
-         (b->collective == COPSE_REDUCE && !adds) ||
-         (b->collective == COPSE_ALLREDUCE && !copies && !adds);
+  bool reduces = sends_last(b), both = b->collective == COPSE_ALLREDUCE;
+  return b->collective != COPSE_ALLTOALL && !(copies && !reduces) && !(adds && (reduces || both));
 }
 
 /* A network of a volume: what flows counts `times`, and parts send `later`. */
@@ -134,8 +131,7 @@ static copse_status find_parts(struct copse_bounds *b, const int *level, struct 
     n_ranks[level ? level[t->rank_nodes[r]] : t->rank_nodes[r]]++;
   v->part_ranks = t->n_ranks;
   for (int u = 0; u < t->n_nodes; u++) {
-    int name = level ? level[u] : u;
-    part[u] = n_ranks[name] > 0 ? name : -1;
+    part[u] = level ? level[u] : n_ranks[u] > 0 ? u : -1;
     if (n_ranks[u] == 0) continue;
     v->n_parts++;
     v->part_ranks = copse_smaller(v->part_ranks, n_ranks[u]);
@@ -164,9 +160,9 @@ static copse_status make_volume(struct copse_bounds *b, struct volume v, const i
 
 static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) {
   int64_t *release;
-  if (!counts_messages(b)) return COPSE_OK;
+  if (b->collective != COPSE_ALLREDUCE && !copse_collective_rooted(b->collective)) return COPSE_OK;
   COPSE_DO(copse_timed_nearest(&b->sides[b->collective == COPSE_REDUCE], b->root, &release, err));
-  for (int l = -1; l < b->n_levels; l++) {
+  for (int l = -1; l < b->n_levels - b->n_by_hops; l++) {
     struct volume v = {.of_ranks = l < 0};
     COPSE_DO(find_parts(b, l < 0 ? NULL : b->levels[l], &v, err));
     COPSE_DO(make_volume(b, v, release, err));
@@ -176,55 +172,38 @@ static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) 
   return COPSE_OK;
 }
 
-struct candidate {
-  int node;
-  int64_t width; /* of links at it */
-};
-
-COPSE_ORDER(by_width, struct candidate, COPSE_UP(width) ?: COPSE_UP(node))
-
-/* Adds capacities of the links at each node, as far as they fit. */
-static void add_widths(const struct copse_bounds *b, int64_t *width) {
-  for (int e = 0; e < b->topology->n_links; e++) {
-    const struct copse_quickest_link *l = &b->sides[0].links[e];
-    if (copse_add_overflows(width[l->src], l->capacity, &width[l->src])) width[l->src] = INT64_MAX;
-    if (copse_add_overflows(width[l->dst], l->capacity, &width[l->dst])) width[l->dst] = INT64_MAX;
-  }
+/* Lists what a part of a level may be asked for, with each level of parts in it. */
+static copse_status list_nested_in(struct copse_bounds *b, int level, int name,
+                                   struct copse_err *err) {
+  struct copse_timed_instance *side = &b->sides[sends_last(b)];
+  const struct copse_timed_instance *turned = &b->sides[!sends_last(b)];
+  for (int i = -1; i < b->n_levels; i++)
+    for (int whole = 0; whole < 2; whole++) {
+      struct copse_timed_nested n;
+      bool fits;
+      if (i == level || (i < 0 && !whole)) continue;
+      COPSE_DO(copse_timed_nested(side, turned, b->levels[level], name, i < 0 ? NULL : b->levels[i],
+                                  whole, b->collective == COPSE_ALLREDUCE, &n, &fits, err));
+      if (fits && b->n_nested < COPSE_BOUND_NESTED) b->nested[b->n_nested++] = n;
+    }
+  return COPSE_OK;
 }
 
-/* Chooses ranks of which one stands for those like it; of few all, so that latencies, which
- * symmetries may change, are not missed; of too many half the narrowest, half at even distances. */
-static copse_status choose_asked(struct copse_bounds *b, struct copse_err *err) {
+/* Lists parts with parts in them, without the root: those of ranks that are asked for, or with a
+ * root of some at even distances. */
+static copse_status list_nested(struct copse_bounds *b, struct copse_err *err) {
   const struct copse_topology *t = b->topology;
-  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry symmetry = {0};
-  struct candidate *candidates;
-  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  int64_t *width;
-  int *orbit, n = 0;
-  int most = t->n_ranks <= COPSE_SYMMETRY_RANKS ? COPSE_BOUND_RANKS : COPSE_BOUND_RANKS_OF_MANY;
-  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_ranks, b->asked, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, candidates, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_nodes, width, err));
-  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, orbit, err));
-  if (t->n_ranks > COPSE_BOUND_ALL_RANKS && t->n_ranks <= COPSE_SYMMETRY_RANKS)
-    COPSE_DO(copse_topology_symmetry(t, &symmetry, err));
-  add_widths(b, width);
-  copse_sets_init(orbit, t->n_ranks);
-  for (int g = 0; g < symmetry.n + symmetry.n_others; g++)
-    for (int r = 0; r < t->n_ranks; r++)
-      copse_sets_unite(orbit, r, t->nodes[symmetry.generators[g].image[t->rank_nodes[r]]].rank);
-  for (int r = 0; r < t->n_ranks; r++)
-    if (orbit[r] == r)
-      candidates[n++] = (struct candidate){t->rank_nodes[r], width[t->rank_nodes[r]]};
-  COPSE_SORT(candidates, n, by_width);
-  b->n_asked = n < most ? n : most;
-  int narrow = n <= most ? n : most / 2;
-  for (int i = 0; i < b->n_asked; i++) {
-    int place = i;
-    if (i >= narrow)
-      place = narrow + (int)((int64_t)(i - narrow) * (n - narrow) / (b->n_asked - narrow));
-    b->asked[i] = candidates[place].node;
-  }
+  int most = b->root < 0 ? b->n_asked : COPSE_BOUND_NESTED_PARTS, *before;
+  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_nodes, before, err));
+  for (int l = b->n_levels - 1; l >= 0; l--)
+    for (int i = 0; i < most; i++) {
+      int at = b->root < 0 ? b->asked[i] : t->rank_nodes[(int64_t)i * t->n_ranks / most];
+      int name = b->levels[l][at];
+      if (before[name] == l + 1) continue;
+      before[name] = l + 1;
+      if (b->root < 0 || b->levels[l][t->rank_nodes[b->root]] != name)
+        COPSE_DO(list_nested_in(b, l, name, err));
+    }
   return COPSE_OK;
 }
 
@@ -262,37 +241,21 @@ static copse_status copy_schedule(struct copse_bounds *b, const struct copse_sch
   return COPSE_OK;
 }
 
-/* Computes what lengths weigh, and when a link can be of use. Lengths beyond 64 bits are left
- * out. */
-static copse_status make_windows(struct copse_bounds *b, struct copse_err *err) {
-  const struct copse_topology *t = b->topology;
-  const int64_t *before = b->sides[0].nearest, *after = b->sides[1].nearest;
-  if (!b->length) return COPSE_OK;
-  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_links, b->weight, err));
-  COPSE_DO(COPSE_ARRAY(&b->arena, (size_t)t->n_links, b->windows, err));
-  bool fits = true;
-  for (int e = 0; e < t->n_links; e++) {
-    if (b->length[e] == 0) continue;
-    int64_t opens = before[t->links[e].src], closes = after[t->links[e].dst];
-    fits = fits && opens < COPSE_DELAY_MAX && closes < COPSE_DELAY_MAX &&
-           !copse_mul_overflows(b->length[e], b->sides[0].links[e].capacity, &b->weight[e]) &&
-           !copse_add_overflows(b->length_sum, b->weight[e], &b->length_sum);
-    if (fits) b->windows[b->n_windows++] = (struct keyed){opens + b->sides[0].delay[e] + closes, e};
-  }
-  COPSE_SORT(b->windows, b->n_windows, by_key);
-  if (!fits || b->length_sum == 0) b->length = NULL;
-  return COPSE_OK;
-}
-
 static copse_status make(struct copse_bounds *b, const struct copse_schedule *schedule,
                          struct copse_err *err) {
   for (int i = 0; i < 2; i++)
     COPSE_DO(copse_timed_instance_make(b->topology, b->alpha_us, i == 1, &b->sides[i], err));
-  COPSE_DO(copse_timed_parts(&b->sides[0], COPSE_BOUND_LEVELS, &b->levels, &b->n_levels, err));
-  COPSE_DO(make_volumes(b, err));
-  COPSE_DO(choose_asked(b, err));
+  COPSE_DO(copse_timed_parts(&b->sides[0], COPSE_BOUND_LEVELS, &b->levels, &b->n_levels,
+                             &b->n_by_hops, err));
+  COPSE_DO(copse_timed_asked(&b->sides[0], &b->asked, &b->n_asked, err));
+  if (counts_messages(b)) {
+    COPSE_DO(make_volumes(b, err));
+    COPSE_DO(list_nested(b, err));
+  }
   if (schedule && b->collective == COPSE_ALLTOALL) COPSE_DO(copy_schedule(b, schedule, err));
-  return make_windows(b, err);
+  if (b->length)
+    COPSE_DO(copse_windows_make(&b->sides[0], &b->sides[1], b->length, &b->windows, err));
+  return COPSE_OK;
 }
 
 copse_status copse_bounds_new(const struct copse_topology *topology, copse_collective collective,
@@ -325,6 +288,7 @@ void copse_bounds_free(struct copse_bounds *b) {
 struct asking {
   struct copse_bounds *b;
   const struct volume *volume; /* of the best */
+  const struct copse_timed_nested *nested;
   int64_t bytes;
   struct copse_q time;                  /* of the best so far, in units of delay */
   struct copse_q *times, *fresh; /* [2 MAX_COPIES n_nodes] of the best and of the run at hand */
@@ -627,23 +591,41 @@ static copse_status ask_volume(struct asking *a, const struct volume *v) {
   return COPSE_OK;
 }
 
-/* Finds the least T with sum of weight_e max(0, T - delay_e) = time * sum of weight_e: windows are
- * in order of their delays. */
-static copse_status fill_windows(const struct copse_bounds *b, struct copse_q time,
-                                 struct copse_q *out) {
-  struct copse_q above = COPSE_Q_ZERO, part;
-  int64_t below = 0;
-  COPSE_DO(copse_q_mul(time, (struct copse_q){b->length_sum, 1}, &above, NULL));
-  for (int i = 0; i < b->n_windows; i++) {
-    const struct keyed *w = &b->windows[i];
-    COPSE_DO(copse_q_mul((struct copse_q){b->weight[w->link], 1}, (struct copse_q){w->key, 1},
-                         &part, NULL));
-    COPSE_DO(copse_q_add(above, part, &above, NULL));
-    below += b->weight[w->link]; /* at most length_sum */
-    COPSE_DO(copse_q_div(above, (struct copse_q){below, 1}, out, NULL));
-    if (i + 1 < b->n_windows && copse_q_cmp(*out, (struct copse_q){b->windows[i + 1].key, 1}) <= 0)
-      break;
+/* Asks how long what must come into a part takes beside what can come otherwise, and adds the time
+ * that parts in it take. */
+static copse_status ask_nested(struct asking *a, const struct copse_timed_nested *n) {
+  const struct copse_bounds *b = a->b;
+  const struct copse_topology *t = b->topology;
+  bool reversed = sends_last(b), both = b->collective == COPSE_ALLREDUCE;
+  bool shares = b->root < 0 && !both;
+  const struct copse_bound_at about = {
+      .kind = COPSE_BOUND_AT_NESTED, .reversed = reversed, .part_ranks = n->part_ranks, .rank = -1};
+  struct copse_q time, later = {n->later, 1}, before = COPSE_Q_ZERO;
+  a->n_from = a->n_to = 0;
+  for (int v = 0; v < t->n_nodes; v++) {
+    int64_t after = b->sides[!reversed].nearest[v], opens = b->sides[reversed].nearest[v];
+    bool is_rank = t->nodes[v].rank >= 0,
+         sends = b->root < 0 ? is_rank : t->nodes[v].rank == b->root;
+    if (n->inside[v] && after < COPSE_DELAY_MAX)
+      a->to[a->n_to++] = (struct copse_quickest_end){v, after};
+    if (!n->inside[v] && (both ? opens < COPSE_DELAY_MAX : sends))
+      a->from[a->n_from++] = (struct copse_quickest_end){v, both ? opens : 0};
   }
+  struct copse_quickest_question question = {a->from, a->to, a->n_from, a->n_to,
+                                             .give_up = &before};
+  copse_status status =
+      get_amount(a, shares ? a->n_from : 1, shares ? t->n_ranks : 1, &question.amount, NULL);
+  if (status == COPSE_OK)
+    status = copse_q_sub(question.amount, n->otherwise, &question.amount, NULL);
+  if (status == COPSE_OK && copse_q_cmp(a->time, later) > 0)
+    status = copse_q_sub(a->time, later, &before, NULL);
+  if (status != COPSE_OK || question.amount.num <= 0) return COPSE_OK;
+  status = copse_quickest_run(b->sides[reversed].quickest, &question, &time, a->fresh, NULL);
+  if (status == COPSE_NOMEM) return status;
+  if (status != COPSE_OK || time.num == 0 || copse_q_add(time, later, &time, NULL) != COPSE_OK)
+    return COPSE_OK;
+  keep(a, time, about);
+  a->nested = n;
   return COPSE_OK;
 }
 
@@ -651,11 +633,11 @@ static copse_status ask_lengths(struct asking *a) {
   struct copse_bounds *b = a->b;
   struct copse_bound_at about = {.kind = COPSE_BOUND_AT_LENGTHS, .rank = -1};
   struct copse_q time;
-  if (!b->length) return COPSE_OK;
+  if (b->windows.sum == 0) return COPSE_OK;
   copse_status status = copse_q_mul(b->length_time, (struct copse_q){a->bytes, 1}, &time, NULL);
   if (status == COPSE_OK)
     status = copse_q_mul(time, (struct copse_q){b->sides[0].delay_scale, 1000}, &time, NULL);
-  if (status == COPSE_OK) status = fill_windows(b, time, &time);
+  if (status == COPSE_OK) status = copse_windows_fill(&b->windows, time, &time);
   if (status == COPSE_OK && copse_q_cmp(time, a->time) > 0) keep(a, time, about);
   return COPSE_OK;
 }
@@ -664,6 +646,7 @@ static copse_status ask_all(struct asking *a) {
   struct copse_bounds *b = a->b;
   copse_collective c = b->collective;
   for (int i = 0; i < b->n_volumes; i++) COPSE_DO(ask_volume(a, &b->volumes[i]));
+  for (int i = 0; i < b->n_nested; i++) COPSE_DO(ask_nested(a, &b->nested[i]));
   COPSE_DO(ask_lengths(a));
   bool out = c == COPSE_ALLTOALL || c == COPSE_REDUCE_SCATTER,
        in = c == COPSE_ALLTOALL || c == COPSE_ALLGATHER;
@@ -687,24 +670,22 @@ static copse_status ask_all(struct asking *a) {
 /* ---- the best bound -------------------------------------------------------------------------- */
 
 /* Writes parts with more than a rank; none where every rank is one. */
-static copse_status write_parts(const struct asking *a, struct copse_arena *arena,
+static copse_status write_parts(const struct asking *a, const int *part, struct copse_arena *arena,
                                 struct copse_bound_at *out) {
-  const struct volume *v = a->volume;
   int n = a->b->topology->n_nodes, *place, *nodes;
   struct copse_schedule_part *parts;
-  if (v->of_ranks) return COPSE_OK;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)v->n_parts, parts, a->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, parts, a->err));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n, place, a->err));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n, nodes, a->err));
   for (int u = 0; u < n; u++) {
-    if (v->part[u] == u) place[u] = out->n_parts++;
-    if (v->part[u] >= 0) parts[place[v->part[u]]].n_nodes++;
+    if (part[u] == u) place[u] = out->n_parts++;
+    if (part[u] >= 0) parts[place[part[u]]].n_nodes++;
   }
   for (int i = 0, *next = nodes; i < out->n_parts; next += parts[i++].n_nodes) {
     parts[i].nodes = next;
     int *at = next;
     for (int u = 0; u < n; u++)
-      if (v->part[u] >= 0 && place[v->part[u]] == i) *at++ = u;
+      if (part[u] >= 0 && place[part[u]] == i) *at++ = u;
   }
   out->parts = parts;
   return COPSE_OK;
@@ -728,8 +709,10 @@ static copse_status write_times(const struct asking *a, int first, struct copse_
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n_nodes, times, a->err));
   COPSE_DO(COPSE_ARRAY(arena, (size_t)n_nodes, nodes, a->err));
   for (int v = 0; v < n_nodes; v++)
-    if (!copse_q_eq(at[v], a->time) &&
-        !(a->best.kind != COPSE_BOUND_AT_CUT && a->volume->part[v] >= 0))
+    if (a->best.kind == COPSE_BOUND_AT_NESTED
+            ? !a->nested->inside[v]
+            : !copse_q_eq(at[v], a->time) &&
+                  !(a->best.kind != COPSE_BOUND_AT_CUT && a->volume->part[v] >= 0))
       sorted[n++] = (struct timed){at[v], v};
   COPSE_SORT(sorted, n, by_time);
   for (int i = 0; i < n; i++) {
@@ -772,7 +755,7 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   if (n_ranks == 1 || bytes == 0) return COPSE_OK;
   COPSE_DO(
       COPSE_ARRAYS(&a.arena, 2 * MAX_COPIES * n_nodes, struct copse_q, err, &a.times, &a.fresh));
-  COPSE_DO(COPSE_ARRAYS(&a.arena, n_ranks, struct copse_quickest_end, err, &a.from, &a.to));
+  COPSE_DO(COPSE_ARRAYS(&a.arena, n_nodes, struct copse_quickest_end, err, &a.from, &a.to));
   COPSE_DO(COPSE_ARRAY(&a.arena, n_ranks, a.sends, err));
   COPSE_DO(COPSE_ARRAY(&a.arena, 2 * n_ranks, a.distance, err));
   COPSE_DO(ask_all(&a));
@@ -782,10 +765,12 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   out->rank = a.best.rank;
   COPSE_DO(copse_q_div(a.time, (struct copse_q){b->sides[0].delay_scale, 1}, &out->us, err));
   if (out->kind == COPSE_BOUND_AT_LENGTHS) return COPSE_OK;
+  bool nested = out->kind == COPSE_BOUND_AT_NESTED;
   if (out->kind != COPSE_BOUND_AT_CUT) {
     out->part_ranks = a.best.part_ranks;
-    COPSE_DO(write_parts(&a, arena, out));
-    COPSE_DO(write_copies(&a, arena, out));
+    if (nested ? !a.nested->of_ranks : !a.volume->of_ranks)
+      COPSE_DO(write_parts(&a, nested ? a.nested->part : a.volume->part, arena, out));
+    if (!nested) COPSE_DO(write_copies(&a, arena, out));
   }
   return write_times(&a, 0, arena, &out->times);
 }

@@ -14,6 +14,7 @@
 #include "base/graph.h"
 #include "base/memory.h"
 #include "base/types.h"
+#include "schedule/solve/policy.h"
 #include "schedule/solve/solve.h"
 
 static copse_status refuse_unbalanced(const struct copse_topology *topology, const char *label,
@@ -283,26 +284,295 @@ static copse_status list_levels(struct copse_timed_instance *instance, const str
     int *set;
     for (; e < found[i].end; e++) join(&j, &t->links[keyed[e].link]);
     COPSE_DO(copse_arena_array(&instance->arena, (size_t)t->n_nodes, sizeof *set, &set, err));
-    for (int v = 0; v < t->n_nodes; v++) set[v] = copse_sets_find(j.parent, v);
+    for (int v = 0; v < t->n_nodes; v++) {
+      int name = copse_sets_find(j.parent, v);
+      set[v] = j.ranks[name] > 0 ? name : -1;
+    }
     levels[(*n)++] = set;
   }
   return COPSE_OK;
 }
 
+/* Counts links from the nearest rank to each node, either way; INT64_MAX: none lead there. */
+static void count_hops(const struct copse_topology *t, int64_t *hops) {
+  bool changed = true;
+  for (int v = 0; v < t->n_nodes; v++) hops[v] = t->nodes[v].rank >= 0 ? 0 : INT64_MAX;
+  while (changed) {
+    changed = false;
+    for (int e = 0; e < t->n_links; e++) {
+      int64_t *a = &hops[t->links[e].src], *b = &hops[t->links[e].dst];
+      if (*a < INT64_MAX && *a + 1 < *b) *b = *a + 1, changed = true;
+      if (*b < INT64_MAX && *b + 1 < *a) *a = *b + 1, changed = true;
+    }
+  }
+}
+
 copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, int ***levels,
-                               int *n, struct copse_err *err) {
-  size_t n_links = (size_t)instance->topology->n_links;
+                               int *n, int *n_by_hops, struct copse_err *err) {
+  const struct copse_topology *t = instance->topology;
+  size_t n_links = (size_t)t->n_links;
   COPSE_AT_END(copse_free_at) struct keyed *keyed = NULL;
+  COPSE_AT_END(copse_free_at) int64_t *hops = NULL;
   *n = 0;
-  COPSE_DO(copse_arena_array(&instance->arena, 2 * (size_t)most, sizeof **levels, levels, err));
+  COPSE_DO(copse_arena_array(&instance->arena, 3 * (size_t)most, sizeof **levels, levels, err));
   COPSE_DO(copse_calloc(n_links, sizeof *keyed, &keyed, err));
-  for (int by_delay = 0; by_delay < 2; by_delay++) {
-    for (size_t e = 0; e < n_links; e++)
-      keyed[e] =
-          (struct keyed){by_delay ? instance->delay[e] : -instance->links[e].capacity, (int)e};
+  COPSE_DO(copse_calloc((size_t)t->n_nodes, sizeof *hops, &hops, err));
+  count_hops(t, hops);
+  for (int by = 0; by < 3; by++) {
+    for (size_t e = 0; e < n_links; e++) {
+      int64_t a = hops[t->links[e].src], b = hops[t->links[e].dst];
+      int64_t keys[] = {-instance->links[e].capacity, instance->delay[e], a > b ? a : b};
+      keyed[e] = (struct keyed){keys[by], (int)e};
+    }
     COPSE_SORT(keyed, n_links, by_key);
+    *n_by_hops = *n;
     COPSE_DO(list_levels(instance, keyed, most, *levels, n, err));
   }
+  *n_by_hops = *n - *n_by_hops;
+  return COPSE_OK;
+}
+
+/* ---- questions ---------------------------------------------------------------------------------
+ */
+
+struct candidate {
+  int node;
+  int64_t width; /* of links at it */
+};
+
+COPSE_ORDER(by_width, struct candidate, COPSE_UP(width) ?: COPSE_UP(node))
+
+/* Adds capacities of the links at each node, as far as they fit. */
+static void add_widths(const struct copse_timed_instance *instance, int64_t *width) {
+  for (int e = 0; e < instance->topology->n_links; e++) {
+    const struct copse_quickest_link *l = &instance->links[e];
+    if (copse_add_overflows(width[l->src], l->capacity, &width[l->src])) width[l->src] = INT64_MAX;
+    if (copse_add_overflows(width[l->dst], l->capacity, &width[l->dst])) width[l->dst] = INT64_MAX;
+  }
+}
+
+copse_status copse_timed_asked(struct copse_timed_instance *instance, int **asked, int *n_asked,
+                               struct copse_err *err) {
+  const struct copse_topology *t = instance->topology;
+  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry symmetry = {0};
+  struct candidate *candidates;
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  int64_t *width;
+  int *orbit, n = 0;
+  int most = t->n_ranks <= COPSE_SYMMETRY_RANKS ? COPSE_BOUND_RANKS : COPSE_BOUND_RANKS_OF_MANY;
+  COPSE_DO(copse_arena_array(&instance->arena, (size_t)t->n_ranks, sizeof **asked, asked, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, candidates, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_nodes, width, err));
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)t->n_ranks, orbit, err));
+  if (t->n_ranks > COPSE_BOUND_ALL_RANKS && t->n_ranks <= COPSE_SYMMETRY_RANKS)
+    COPSE_DO(copse_topology_symmetry(t, &symmetry, err));
+  add_widths(instance, width);
+  copse_sets_init(orbit, t->n_ranks);
+  for (int g = 0; g < symmetry.n + symmetry.n_others; g++)
+    for (int r = 0; r < t->n_ranks; r++)
+      copse_sets_unite(orbit, r, t->nodes[symmetry.generators[g].image[t->rank_nodes[r]]].rank);
+  for (int r = 0; r < t->n_ranks; r++)
+    if (orbit[r] == r)
+      candidates[n++] = (struct candidate){t->rank_nodes[r], width[t->rank_nodes[r]]};
+  COPSE_SORT(candidates, n, by_width);
+  *n_asked = n < most ? n : most;
+  int narrow = n <= most ? n : most / 2;
+  for (int i = 0; i < *n_asked; i++) {
+    int place = i;
+    if (i >= narrow)
+      place = narrow + (int)((int64_t)(i - narrow) * (n - narrow) / (*n_asked - narrow));
+    (*asked)[i] = candidates[place].node;
+  }
+  return COPSE_OK;
+}
+
+static int64_t sum_of(int64_t a, int64_t b) {
+  return a < COPSE_DELAY_MAX && b < COPSE_DELAY_MAX - a ? a + b : COPSE_DELAY_MAX;
+}
+
+void copse_timed_messages(const struct copse_timed_instance *instance,
+                          const struct copse_timed_instance *turned, const int *part, int64_t *any,
+                          int64_t *cross) {
+  int64_t leaving = COPSE_DELAY_MAX, entering = COPSE_DELAY_MAX;
+  *any = *cross = COPSE_DELAY_MAX;
+  for (int e = 0; e < instance->topology->n_links; e++) {
+    const struct copse_quickest_link *l = &instance->links[e];
+    int from = part[l->src], to = part[l->dst];
+    int64_t by_here = sum_of(instance->nearest[l->src], l->delay),
+            from_here = sum_of(l->delay, turned->nearest[l->dst]),
+            whole = sum_of(by_here, turned->nearest[l->dst]);
+    *any = copse_smaller(*any, whole);
+    if (from >= 0 && to >= 0 && from != to) *cross = copse_smaller(*cross, whole);
+    if (from >= 0 && to < 0) leaving = copse_smaller(leaving, by_here);
+    if (from < 0 && to >= 0) entering = copse_smaller(entering, from_here);
+  }
+  *cross = copse_smaller(*cross, sum_of(leaving, entering));
+}
+
+COPSE_ORDER(by_window, struct copse_window, COPSE_UP(key) ?: COPSE_UP(weight))
+
+copse_status copse_windows_make(struct copse_timed_instance *instance,
+                                const struct copse_timed_instance *turned, const int64_t *length,
+                                struct copse_windows *out, struct copse_err *err) {
+  const struct copse_topology *t = instance->topology;
+  size_t n_links = (size_t)t->n_links;
+  *out = (struct copse_windows){0};
+  COPSE_DO(copse_arena_array(&instance->arena, n_links, sizeof *out->list, &out->list, err));
+  bool fits = true;
+  for (int e = 0; e < t->n_links; e++) {
+    int64_t opens = instance->nearest[t->links[e].src], closes = turned->nearest[t->links[e].dst];
+    struct copse_window *w = &out->list[out->n];
+    if (length[e] == 0) continue;
+    fits = fits && opens < COPSE_DELAY_MAX && closes < COPSE_DELAY_MAX &&
+           !copse_mul_overflows(length[e], instance->links[e].capacity, &w->weight) &&
+           !copse_add_overflows(out->sum, w->weight, &out->sum);
+    if (fits) w->key = opens + instance->delay[e] + closes;
+    out->n++;
+  }
+  COPSE_SORT(out->list, out->n, by_window);
+  if (!fits) out->sum = 0;
+  return COPSE_OK;
+}
+
+copse_status copse_windows_fill(const struct copse_windows *windows, struct copse_q time,
+                                struct copse_q *out) {
+  struct copse_q above = COPSE_Q_ZERO, part;
+  int64_t below = 0;
+  COPSE_DO(copse_q_mul(time, (struct copse_q){windows->sum, 1}, &above, NULL));
+  for (int i = 0; i < windows->n; i++) {
+    const struct copse_window *w = &windows->list[i];
+    COPSE_DO(copse_q_mul((struct copse_q){w->weight, 1}, (struct copse_q){w->key, 1}, &part, NULL));
+    COPSE_DO(copse_q_add(above, part, &above, NULL));
+    below += w->weight; /* at most the sum */
+    COPSE_DO(copse_q_div(above, (struct copse_q){below, 1}, out, NULL));
+    if (i + 1 < windows->n && copse_q_cmp(*out, (struct copse_q){w[1].key, 1}) <= 0) break;
+  }
+  return COPSE_OK;
+}
+
+/* ---- parts whose ranks are in parts ---------------------------------------------------------- */
+
+/* Finds from which part's ranks relays alone lead to each relay: -1 from none, n_nodes from several
+ * or from ranks in no part. */
+static void find_origins(const struct copse_timed_instance *instance, const int *part, int *from) {
+  const struct copse_topology *t = instance->topology;
+  bool changed = true;
+  for (int v = 0; v < t->n_nodes; v++) {
+    bool is_rank = t->nodes[v].rank >= 0;
+    from[v] = is_rank && part[v] >= 0 ? part[v] : is_rank ? t->n_nodes : -1;
+  }
+  while (changed) {
+    changed = false;
+    for (int e = 0; e < t->n_links; e++) {
+      const struct copse_quickest_link *l = &instance->links[e];
+      if (t->nodes[l->dst].rank >= 0 || from[l->src] < 0 || from[l->dst] == from[l->src] ||
+          from[l->dst] == t->n_nodes)
+        continue;
+      from[l->dst] = from[l->dst] < 0 ? from[l->src] : t->n_nodes;
+      changed = true;
+    }
+  }
+}
+
+/* Adds capacities of the links into ranks, inside or outside, over which something may come from
+ * other parts; INT64_MAX: they don't fit. */
+static copse_status add_entries(const struct copse_timed_instance *instance,
+                                const struct copse_timed_nested *n, bool inside, int64_t *sum,
+                                struct copse_err *err) {
+  const struct copse_topology *t = instance->topology;
+  COPSE_AT_END(copse_free_at) int *from = NULL;
+  COPSE_DO(copse_calloc((size_t)t->n_nodes, sizeof *from, &from, err));
+  find_origins(instance, n->part, from);
+  *sum = 0;
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_quickest_link *l = &instance->links[e];
+    if (t->nodes[l->dst].rank < 0 || n->inside[l->dst] != inside || from[l->src] < 0 ||
+        from[l->src] == n->part[l->dst])
+      continue;
+    if (copse_add_overflows(*sum, l->capacity, sum)) *sum = INT64_MAX;
+  }
+  return COPSE_OK;
+}
+
+/* Counts parts inside or outside, and the ranks of the smallest; outside, where those do not count,
+ * one of many. */
+static copse_status count_parts(const struct copse_topology *t, const struct copse_timed_nested *n,
+                                int64_t count[2], int64_t *least, struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) int *n_ranks = NULL;
+  COPSE_DO(copse_calloc((size_t)t->n_nodes, sizeof *n_ranks, &n_ranks, err));
+  for (int r = 0; r < t->n_ranks; r++)
+    if (n->part[t->rank_nodes[r]] >= 0) n_ranks[n->part[t->rank_nodes[r]]]++;
+  count[0] = count[1] = 0;
+  *least = t->n_ranks;
+  for (int v = 0; v < t->n_nodes; v++) {
+    if (n_ranks[v] == 0) continue;
+    count[n->inside[v] != 0]++;
+    *least = copse_smaller(*least, n_ranks[v]);
+  }
+  return COPSE_OK;
+}
+
+/* Adds (mid wide + late entries / ranks) / parts, the least that parts can get otherwise. */
+static copse_status add_otherwise(struct copse_timed_nested *n, int64_t mid, int64_t wide_sum,
+                                  int64_t late, int64_t entries, int64_t parts) {
+  struct copse_q a, b;
+  COPSE_DO(copse_q_mul((struct copse_q){mid, 1}, (struct copse_q){wide_sum, 1}, &a, NULL));
+  COPSE_DO(copse_q_mul((struct copse_q){late, 1}, (struct copse_q){entries, 1}, &b, NULL));
+  COPSE_DO(copse_q_div(b, (struct copse_q){n->part_ranks, 1}, &b, NULL));
+  COPSE_DO(copse_q_add(a, b, &a, NULL));
+  COPSE_DO(copse_q_div(a, (struct copse_q){parts, 1}, &a, NULL));
+  return copse_q_add(n->otherwise, a, &n->otherwise, NULL);
+}
+
+/* Marks a part of a level, and in it (with `both` outside too) parts of another level, NULL: its
+ * ranks. *finer: these are whole in it. */
+static copse_status mark_nested(struct copse_timed_instance *instance, const int *level, int name,
+                                const int *inner, bool both, struct copse_timed_nested *out,
+                                bool *finer, struct copse_err *err) {
+  const struct copse_topology *t = instance->topology;
+  int *part;
+  char *inside;
+  COPSE_DO(COPSE_ARRAY(&instance->arena, (size_t)t->n_nodes, part, err));
+  COPSE_DO(COPSE_ARRAY(&instance->arena, (size_t)t->n_nodes, inside, err));
+  *out = (struct copse_timed_nested){.part = part, .inside = inside, .of_ranks = !inner};
+  *finer = true;
+  for (int v = 0; v < t->n_nodes; v++) {
+    inside[v] = level[v] == name;
+    part[v] = inner ? inner[v] : t->nodes[v].rank >= 0 ? v : -1;
+    *finer = *finer && (part[v] < 0 || (level[part[v]] == name) == inside[v]);
+    if (!inside[v] && !both) part[v] = -1;
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_timed_nested(struct copse_timed_instance *instance,
+                                const struct copse_timed_instance *turned, const int *level,
+                                int name, const int *inner, bool whole, bool both,
+                                struct copse_timed_nested *n, bool *fits, struct copse_err *err) {
+  int64_t parts[2], least, any, cross, wide_sum = 0, entries[2] = {0};
+  bool finer;
+  *fits = false;
+  COPSE_DO(mark_nested(instance, level, name, inner, both, n, &finer, err));
+  if (!finer) return COPSE_OK;
+  COPSE_DO(count_parts(instance->topology, n, parts, &least, err));
+  if (parts[1] < 2 || (both && parts[0] == 0)) return COPSE_OK;
+  n->part_ranks = whole ? 1 : (int)least;
+  copse_timed_messages(instance, turned, n->part, &any, &cross);
+  if (n->part_ranks == 1) any = 0;
+  if (cross >= COPSE_DELAY_MAX / 4 || (!whole && any == 0)) return COPSE_OK;
+  for (int e = 0; e < instance->topology->n_links; e++) {
+    const struct copse_quickest_link *l = &instance->links[e];
+    if (n->inside[l->src] || !n->inside[l->dst]) continue;
+    if (copse_add_overflows(wide_sum, l->capacity, &wide_sum)) return COPSE_OK;
+  }
+  if (any > 0) COPSE_DO(add_entries(instance, n, true, &entries[1], err));
+  if (any > 0 && both) COPSE_DO(add_entries(turned, n, false, &entries[0], err));
+  n->later = (both ? 2 : 1) * (any + cross);
+  n->otherwise = COPSE_Q_ZERO;
+  copse_status status = add_otherwise(n, cross, wide_sum, any, entries[1], parts[1]);
+  if (status == COPSE_OK && both)
+    status = add_otherwise(n, cross, wide_sum, any, entries[0], parts[0]);
+  *fits = status == COPSE_OK;
   return COPSE_OK;
 }
 
@@ -345,27 +615,4 @@ const char *copse_solve_clash(const struct copse_solve_options *o, bool has_tole
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
     if (rules[i].clash) return rules[i].words;
   return NULL;
-}
-
-static int64_t sum_of(int64_t a, int64_t b) {
-  return a < COPSE_DELAY_MAX && b < COPSE_DELAY_MAX - a ? a + b : COPSE_DELAY_MAX;
-}
-
-void copse_timed_messages(const struct copse_timed_instance *instance,
-                          const struct copse_timed_instance *turned, const int *part, int64_t *any,
-                          int64_t *cross) {
-  int64_t leaving = COPSE_DELAY_MAX, entering = COPSE_DELAY_MAX;
-  *any = *cross = COPSE_DELAY_MAX;
-  for (int e = 0; e < instance->topology->n_links; e++) {
-    const struct copse_quickest_link *l = &instance->links[e];
-    int from = part[l->src], to = part[l->dst];
-    int64_t by_here = sum_of(instance->nearest[l->src], l->delay),
-            from_here = sum_of(l->delay, turned->nearest[l->dst]),
-            whole = sum_of(by_here, turned->nearest[l->dst]);
-    *any = copse_smaller(*any, whole);
-    if (from >= 0 && to >= 0 && from != to) *cross = copse_smaller(*cross, whole);
-    if (from >= 0 && to < 0) leaving = copse_smaller(leaving, by_here);
-    if (from < 0 && to >= 0) entering = copse_smaller(entering, from_here);
-  }
-  *cross = copse_smaller(*cross, sum_of(leaving, entering));
 }

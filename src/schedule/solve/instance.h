@@ -94,9 +94,58 @@ void copse_timed_messages(const struct copse_timed_instance *instance,
 /*
  * Lists partitions of the nodes into parts, each part named by its least node: for each bandwidth,
  * nodes joined by links at least as fast; for each delay, nodes joined by links of at most that
- * delay; of either kind the `most` partitions after which bandwidths drop, or delays rise, the most
- * until they change. A partition counts where it has several parts, and fewer than the one before
- * or other relays in them. levels [*n] of [n_nodes] are in its arena.
+ * delay; and, the last *n_by_hops of them, for each number of links from the nearest rank, nodes
+ * joined by links that are no farther: hosts, pods. Of each kind the `most` partitions after which
+ * bandwidths drop, or delays or hops rise, the most until they change. A partition counts where it
+ * has several parts, and fewer than the one before or other relays in them. levels [*n] of
+ * [n_nodes] are in its arena.
  */
 copse_status copse_timed_parts(struct copse_timed_instance *instance, int most, int ***levels,
-                               int *n, struct copse_err *err) COPSE_CHECKED;
+                               int *n, int *n_by_hops, struct copse_err *err) COPSE_CHECKED;
+
+/* Chooses ranks of which one stands for those like it; of few all, so that latencies, which
+ * symmetries may change, are not missed; of too many half the narrowest, half at even distances.
+ * Nodes, in its arena. */
+copse_status copse_timed_asked(struct copse_timed_instance *instance, int **asked, int *n_asked,
+                               struct copse_err *err) COPSE_CHECKED;
+
+/* Links of an alltoall's lengths, by the latency before, on and after, outside of which they are of
+ * no use. */
+struct copse_windows {
+  struct copse_window {
+    int64_t key, weight; /* length times capacity */
+  } * list;
+  int n;
+  int64_t sum; /* of weights; 0: lengths are zero, or do not fit */
+};
+/* Makes them, in the instance's arena, of lengths [n_links]. */
+copse_status copse_windows_make(struct copse_timed_instance *instance,
+                                const struct copse_timed_instance *turned, const int64_t *length,
+                                struct copse_windows *out, struct copse_err *err) COPSE_CHECKED;
+/* Finds the least T with sum of weight max(0, T - key) = time * sum of weights. */
+copse_status copse_windows_fill(const struct copse_windows *windows, struct copse_q time,
+                                struct copse_q *out) COPSE_CHECKED;
+
+/* A set of nodes whose ranks are in parts, and what that adds to the time in which data come into
+ * it (docs/theory.md, "Parts in parts"). */
+struct copse_timed_nested {
+  const int *part;    /* [n_nodes] each part's name, a node of it; -1: in none */
+  const char *inside; /* [n_nodes] */
+  bool of_ranks;      /* each rank is a part */
+  int part_ranks;     /* of the smallest part; 1: what comes to a part counts at once */
+  int64_t later;      /* what does not come in so much before the end must come to each part */
+  struct copse_q otherwise; /* how much can, of capacity times delay */
+};
+
+/*
+ * Finds these for the part `name` of a level (copse_timed_parts) and the parts of another level in
+ * it (NULL: its ranks); in the instance's arena. whole: what comes to a part counts at once; else
+ * what comes so late that it goes no farther counts for one of its ranks. both: of an allreduce, in
+ * which parts outside must send. *fits: there are several parts, whole in it, and it fits into 64
+ * bits.
+ */
+copse_status copse_timed_nested(struct copse_timed_instance *instance,
+                                const struct copse_timed_instance *turned, const int *level,
+                                int name, const int *inner, bool whole, bool both,
+                                struct copse_timed_nested *nested, bool *fits,
+                                struct copse_err *err) COPSE_CHECKED;

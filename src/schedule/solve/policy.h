@@ -57,6 +57,12 @@
  * method takes hours. */
 #define COPSE_GROUPS_COLUMNS 100000
 
+/* Bounds for a size, parts in parts: questions at most, each a minimum-cost flow; and ranks at even
+ * distances whose parts are asked for where there is a root. Of the catalogue 64 GPUs have up to 12
+ * questions, and all bounds of it take 2 % longer. */
+#define COPSE_BOUND_NESTED 64
+#define COPSE_BOUND_NESTED_PARTS 8
+
 /* Bounds for a size: up to ALL_RANKS each is asked for, with single senders added and dropped; of
  * more, one of each kind, at most RANKS (beyond COPSE_SYMMETRY_RANKS so many of them all); how many
  * partners of a rank, of how many distances the ranks beyond, how often those that are short, and

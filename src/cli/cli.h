@@ -75,6 +75,11 @@ const char *copse_cli_range(uint64_t min_bytes, uint64_t max_bytes, char buffer[
 /* Returns how much longer a time is than its bound, in per cent; 0 where nothing moves. */
 double copse_cli_gap_percent(struct copse_q time, struct copse_q bound);
 
+/* A predicted time beside what nothing beats, as members of JSON: "bound_us" and "gap_percent",
+ * null where no bound is known. */
+#define COPSE_CLI_BOUND(us, bound_us) copse_cli_bound((us), (bound_us), (char[96]){0})
+const char *copse_cli_bound(double us, double bound_us, char buffer[96]);
+
 /* A number as text for people has it, with 6 digits or under --exact as a fraction. */
 #define COPSE_CLI_Q(q) copse_cli_q((q), (char[COPSE_Q_TEXT]){0})
 const char *copse_cli_q(struct copse_q q, char buffer[COPSE_Q_TEXT]);
@@ -95,6 +100,9 @@ bool copse_cli_may_be(const char *path, const char *kind);
 
 /* Takes a collective's name. Returns 0, or the exit status after it has said what is wrong. */
 int copse_cli_take_collective(const char *command, const char *value, copse_collective *out);
+/* Takes a list of them with commas between: marks them in wanted [COPSE_ALLTOALL + 1]; writes into
+ * value; the same exit statuses. */
+int copse_cli_take_collectives(const char *command, char *value, bool *wanted);
 /* Takes the value of --instances: a number or "auto", COPSE_LOWER_AUTO; the same exit statuses. */
 int copse_cli_take_instances(const char *command, const char *value, int *out);
 extern const char *const copse_cli_collectives[]; /* their names, for completion */

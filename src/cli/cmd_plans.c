@@ -244,10 +244,11 @@ static const char *most_of(const struct copse_candidate_range *range, const char
   return text;
 }
 
-/* What a range's first message takes, with the optimum for long ones, and at least; and how much
- * slower its plan is than what there was before anything was down. */
+/* What a range's first and last message take, of the sizes that are compared, and at least, the
+ * first also with the optimum for long ones; and how much slower its plan is than what there was
+ * before anything was down. */
 struct range_times {
-  double us, optimal_us, bound_us;
+  double at[2], us[2], bound_us[2], optimal_us;
   double part; /* 0: no slower, or nothing to compare with */
   uint64_t bytes;
   const char *by; /* the plan of before */
@@ -256,10 +257,11 @@ struct range_times {
 static void add_to_table(struct job *j, const struct copse_candidate_range *range,
                          const struct range_times *times) {
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
-  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s %6d %12.6g %12s %12.6g  %s\n",
+  copse_text_add(&j->table, "%-14s %12" PRIu64 " %12s %6d %12.6g %12s %12s %12.6g  %s\n",
                  label_of(it->schedule, (char[40]){0}), range->min_bytes,
-                 most_of(range, "any", (char[24]){0}), it->hops,
-                 times->us, copse_gap_text(times->us, times->bound_us, (char[COPSE_GAP_TEXT]){0}),
+                 most_of(range, "any", (char[24]){0}), it->hops, times->us[0],
+                 copse_gap_text(times->us[0], times->bound_us[0], (char[COPSE_GAP_TEXT]){0}),
+                 copse_gap_text(times->us[1], times->bound_us[1], (char[COPSE_GAP_TEXT]){0}),
                  times->optimal_us, it->name);
 }
 
@@ -290,9 +292,7 @@ static void add_losses(struct job *j, const struct copse_candidate_range *range,
   copse_text_add(&j->losses, " was with nothing down\n");
 }
 
-/* Lists sizes of a range: its first and last, of those that are compared, and powers of two
- * between.
- */
+/* Lists sizes of a range, as MOST_OF_RANGE has them. */
 static int sizes_of(const struct copse_candidate_range *range, double bytes[MOST_OF_RANGE]) {
   uint64_t first = range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST,
            last = range->max_bytes < LARGEST ? range->max_bytes : LARGEST;
@@ -336,7 +336,7 @@ static copse_status compare_before(const struct job *j, const struct copse_candi
 }
 
 static void add_to_index(struct job *j, const struct copse_candidate_range *range,
-                         const struct range_times *before, const char *stem) {
+                         const struct range_times *times, const char *stem) {
   const struct copse_candidate *it = &j->candidates.list[range->candidate];
   const struct copse_schedule *s = it->schedule;
   copse_text_add(&j->index, "%s\n  {\"collective\": \"%s\", ", j->index.size ? "," : "",
@@ -360,9 +360,15 @@ static void add_to_index(struct job *j, const struct copse_candidate_range *rang
     copse_text_add(&j->index, ", \"fastest\": %s, \"at_bytes\": %" PRIu64 ", \"fewer_hops\": %d",
                    copse_cli_quoted(j->candidates.list[range->fastest].name), range->loss_bytes,
                    range->fewer_hops);
-  if (before->part > 0)
+  copse_text_add(&j->index, ",\n   \"predicted\": [");
+  for (int i = 0; i < 1 + (times->at[1] > times->at[0]); i++)
+    copse_text_add(&j->index, "%s{\"bytes\": %.0f, \"us\": %s, %s}", i > 0 ? ", " : "",
+                   times->at[i], COPSE_CLI_NUMBER(times->us[i]),
+                   COPSE_CLI_BOUND(times->us[i], times->bound_us[i]));
+  copse_text_add(&j->index, "]");
+  if (times->part > 0)
     copse_text_add(&j->index, ",\n   \"above_before\": %.6g, \"before_at_bytes\": %" PRIu64,
-                   before->part, before->bytes);
+                   times->part, times->bytes);
   copse_text_append(&j->index, j->difference.data, j->difference.size);
   copse_text_add(&j->index, "}");
 }
@@ -373,12 +379,14 @@ static copse_status time_range(struct job *j, const struct copse_candidate_range
                                struct range_times *times) {
   const struct copse_candidates *c = &j->candidates;
   const struct copse_schedule *schedule = c->list[range->candidate].schedule;
-  double bytes = (double)(range->min_bytes > SMALLEST ? range->min_bytes : SMALLEST);
+  double bytes[MOST_OF_RANGE];
   const struct copse_bounds_question question = {schedule->collective, schedule->root, schedule,
                                                  c->predictions[range->candidate].sim.alpha_us};
-  COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, &times->us, j->err));
-  COPSE_DO(copse_candidates_time_of(c, 0, &bytes, 1, &times->optimal_us, j->err));
-  COPSE_DO(copse_bounds_predict(j->topology, &question, &bytes, 1, &times->bound_us, j->err));
+  times->at[1] = bytes[sizes_of(range, bytes) - 1];
+  times->at[0] = bytes[0];
+  COPSE_DO(copse_candidates_time_of(c, range->candidate, times->at, 2, times->us, j->err));
+  COPSE_DO(copse_candidates_time_of(c, 0, times->at, 1, &times->optimal_us, j->err));
+  COPSE_DO(copse_bounds_predict(j->topology, &question, times->at, 2, times->bound_us, j->err));
   return compare_before(j, range, times);
 }
 
@@ -623,11 +631,11 @@ static copse_status finish(struct job *j) {
     COPSE_DO(copse_text_status(&j->table, j->err));
     COPSE_DO(copse_text_status(&j->losses, j->err));
     COPSE_DO(copse_text_status(&j->changes, j->err));
-    printf("%-14s %12s %12s %6s %12s %12s %12s  %s\n%s%s%s%d plan%s for %s in %s, all proved%s\n",
-           "collective", "from bytes", "to", "hops", "us there", "above bound", "optimal",
-           "schedule", j->table.data, j->losses.data ? j->losses.data : "",
-           j->changes.data ? j->changes.data : "", j->n_plans, COPSE_S(j->n_plans),
-           j->topology->name, j->o->output,
+    printf("%-14s %12s %12s %6s %12s %12s %12s %12s  %s\n", "collective", "from bytes", "to",
+           "hops", "us there", "above bound", "at the end", "optimal", "schedule");
+    printf("%s%s%s%d plan%s for %s in %s, all proved%s\n", j->table.data,
+           j->losses.data ? j->losses.data : "", j->changes.data ? j->changes.data : "", j->n_plans,
+           COPSE_S(j->n_plans), j->topology->name, j->o->output,
            j->o->by_default && !j->o->from ? " (-c makes those of broadcast, reduce and alltoall)"
                                            : "");
   }
@@ -693,16 +701,8 @@ static int run(void *arguments, int n_left, char **left) {
   return bad ? bad : copse_cli_do(make_plans, arguments);
 }
 
-/* Takes a list with commas. */
 static int take_collectives(void *options, const char *command, char *value) {
-  char *next, *at = value;
-  int exit = COPSE_EXIT_DONE;
-  while (exit == COPSE_EXIT_DONE && (next = strsep(&at, ",")) != NULL) {
-    copse_collective collective;
-    exit = copse_cli_take_collective(command, next, &collective);
-    if (exit == COPSE_EXIT_DONE) ((struct options *)options)->wanted[collective] = true;
-  }
-  return exit;
+  return copse_cli_take_collectives(command, value, ((struct options *)options)->wanted);
 }
 
 static int take_instances(void *options, const char *command, char *value) {
@@ -763,11 +763,11 @@ static const char columns[] =
     "The table has for each plan the collective and its root, the sizes it is for (of the\n"
     "whole message, as nccl-tests counts them), its hops from the first send to the last\n"
     "(of both phases of an allreduce, of all stages), the predicted time at the first of\n"
-    "the sizes, how far that is above what nothing beats, the time of the optimum for long\n"
-    "messages there, and the schedule. docs/solving.md says what each name means, under \"Names\n"
-    "of schedules\": \"64K: ..\" was searched for that size, \"stages\" are recursive doubling,\n"
-    "\"packets\" carry data and flag together, \"by the switch\" is multicast, beside the others,\n"
-    "which serve where it can't.\n";
+    "the sizes, how far that is above what nothing beats, and so at the last (1 KiB to 1 GiB),\n"
+    "the time of the optimum for long messages at the first, and the schedule. docs/solving.md\n"
+    "says what each name means, under \"Names of schedules\": \"64K: ..\" was searched for that\n"
+    "size, \"stages\" are recursive doubling, \"packets\" carry data and flag together, \"by the\n"
+    "switch\" is multicast, beside the others, which serve where it can't.\n";
 static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -45,7 +46,7 @@ struct job {
   struct copse_foreign what;   /* what the schedule or plan does */
   bool is_other;               /* it was made for another topology; that has been said */
   const char *plan, *path;     /* of a folder: name and path of the file at hand; else NULL */
-  struct copse_q on_routes;    /* copse_bound_on_routes of the schedule */
+  struct copse_q on_routes;    /* copse_bound_on_routes of the schedule, or of that beside a plan */
   int n_printed;               /* tables, or objects of plans */
   struct copse_err *err;
 };
@@ -141,8 +142,9 @@ static void print_routes_bound(const struct job *job, uint64_t bytes, double us)
   double bound = 1e-3 * copse_q_to_double(job->on_routes) * (double)bytes;
   if (job->on_routes.num == 0) return; /* or there are no trees */
   printf("# bound: trees on the fabric's own routes take at least %s s/GB; at %" PRIu64
-         " bytes this is %s above that\n",
-         COPSE_CLI_Q(job->on_routes), bytes, copse_gap_text(us, bound, (char[COPSE_GAP_TEXT]){0}));
+         " bytes %s is %s above that\n",
+         COPSE_CLI_Q(job->on_routes), bytes, job->plan ? job->plan : "this",
+         copse_gap_text(us, bound, (char[COPSE_GAP_TEXT]){0}));
 }
 
 /* Prints titles over the columns of numbers. */
@@ -181,7 +183,7 @@ static void print_head(const struct job *job, uint64_t bytes, double us) {
   for (int i = job->plan ? 1 : 0; i < job->work->n_columns; i++)
     print_column(job, &job->work->columns[i]);
   print_which_bound(job);
-  print_routes_bound(job, bytes, us);
+  if (!job->plan) print_routes_bound(job, bytes, us);
   print_titles(job);
 }
 
@@ -262,10 +264,8 @@ static void print_json_row(const struct job *job, uint64_t size, const double *u
            COPSE_CLI_NUMBER(algbw(size, us[i])), COPSE_CLI_NUMBER(busbw(job, size, us[i])));
     comma = true;
   }
-  printf("}, \"to_best_other\": %s, \"bound_us\": %s, \"gap_percent\": %s}",
-         COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN),
-         COPSE_CLI_NUMBER(bound_us > 0 ? bound_us : NAN),
-         COPSE_CLI_NUMBER(bound_us > 0 ? fmax(0, 100 * (us[0] / bound_us - 1)) : NAN));
+  printf("}, \"to_best_other\": %s, %s}", COPSE_CLI_NUMBER(best > 0 ? us[0] / best : NAN),
+         COPSE_CLI_BOUND(us[0], bound_us));
 }
 
 static void print_folder_head(const struct job *job) {
@@ -326,7 +326,28 @@ static copse_status run_sizes(struct job *job, const uint64_t *sizes, int n_size
       print_row(job, sizes[i], row, bound_us[i]);
   }
   if (job->o->json) printf("\n]}%s", job->plan ? "" : "\n");
+  /* of a folder below the rows of all plans of a kind: it is that of the last one's schedule */
+  if (!job->o->json && job->plan) print_routes_bound(job, sizes[n_sizes - 1], all[n_sizes - 1]);
   return COPSE_OK;
+}
+
+/* Finds what trees take at least on the routes of a plan's messages, by the bound of its schedule;
+ * 0 where that isn't beside it. */
+static copse_status find_routes_bound(struct job *job, const char *path) {
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *s = NULL;
+  struct copse_cli_work *w = job->work;
+  struct copse_err why = COPSE_ERR_INIT;
+  const char *end = strrchr(path, '.'),
+             *beside =
+                 copse_arena_printf(&w->arena, "%.*s.json", end ? (int)(end - path) : 0, path);
+  if (!beside) return copse_fail_nomem(job->err);
+  if (!end || strchr(end, '/') || access(beside, F_OK) != 0) return COPSE_OK;
+  copse_status status = copse_schedule_load(beside, &s, &why);
+  if (status == COPSE_NOMEM) return copse_fail_nomem(job->err);
+  if (status != COPSE_OK || s->collective != job->what.collective || s->root != job->what.root)
+    return COPSE_OK; /* it is no part of the plan */
+  return copse_bound_on_routes(w->topology, s, w->columns[0].runs_per_GB, &job->on_routes,
+                               job->err);
 }
 
 static copse_status add_plan(struct job *job) {
@@ -340,6 +361,7 @@ static copse_status add_plan(struct job *job) {
   copse_sha256_text(header->topology_sha256, sha256);
   COPSE_DO(note_other_topology(job, sha256, w->plan->name));
   if (job->plan) return COPSE_OK; /* at its own sizes */
+  COPSE_DO(find_routes_bound(job, job->o->schedule));
   if (job->o->min_bytes < header->min_bytes || job->o->max_bytes > header->max_bytes)
     copse_note(&copse_cli_notes,
                "%s is for messages of %s; predictions of others are of what it would do", label,
@@ -476,7 +498,7 @@ static int sizes_of_plan(const struct options *o, const struct copse_plan_header
   return n;
 }
 
-static copse_status simulate_entry(struct job *job, const struct entry *it) {
+static copse_status simulate_entry(struct job *job, const struct entry *it, bool last) {
   struct copse_cli_work *w = job->work;
   uint64_t sizes[64];
   int n = sizes_of_plan(job->o, &it->header, sizes);
@@ -492,7 +514,9 @@ static copse_status simulate_entry(struct job *job, const struct entry *it) {
     COPSE_DO(add_baselines(job));
   }
   copse_cli_phase("simulate");
+  if (last) COPSE_DO(find_routes_bound(job, job->path));
   COPSE_DO(run_sizes(job, sizes, n, new_kind));
+  job->on_routes = COPSE_Q_ZERO;
   copse_predictions_free(w->columns, 1);
   w->columns[0] = (struct copse_prediction){0};
   copse_plan_free(w->plan);
@@ -524,7 +548,10 @@ static copse_status simulate_folder(struct job *job) {
       memset(w->columns, 0, sizeof w->columns);
       w->n_columns = 0;
     }
-    COPSE_DO(simulate_entry(job, &entries[i]));
+    uint64_t sizes[64];
+    bool last = i + 1 == n || !is_like(&entries[i].header, &entries[i + 1].header) ||
+                sizes_of_plan(o, &entries[i + 1].header, sizes) == 0;
+    COPSE_DO(simulate_entry(job, &entries[i], last));
   }
   if (o->json && job->n_printed == 0) print_folder_head(job);
   if (o->json) printf("\n]}\n");

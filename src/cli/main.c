@@ -233,6 +233,14 @@ double copse_cli_gap_percent(struct copse_q time, struct copse_q bound) {
   return 100 * (copse_q_to_double(time) / copse_q_to_double(bound) - 1);
 }
 
+const char *copse_cli_bound(double us, double bound_us, char buffer[96]) {
+  const bool known = bound_us > 0;
+  snprintf(buffer, 96, "\"bound_us\": %s, \"gap_percent\": %s",
+           COPSE_CLI_NUMBER(known ? bound_us : NAN),
+           COPSE_CLI_NUMBER(known ? fmax(0, 100 * (us / bound_us - 1)) : NAN));
+  return buffer;
+}
+
 bool copse_cli_is_stdout(const char *path) { return path && strcmp(path, "-") == 0; }
 
 bool copse_cli_may_be(const char *path, const char *kind) {
@@ -269,6 +277,16 @@ int copse_cli_take_collective(const char *command, const char *value, copse_coll
                          "unknown collective '%.40s': allgather, reduce_scatter, allreduce, "
                          "broadcast, reduce or alltoall",
                          value);
+}
+
+int copse_cli_take_collectives(const char *command, char *value, bool *wanted) {
+  int exit = COPSE_EXIT_DONE;
+  for (char *next; exit == COPSE_EXIT_DONE && (next = strsep(&value, ",")) != NULL;) {
+    copse_collective collective;
+    exit = copse_cli_take_collective(command, next, &collective);
+    if (exit == COPSE_EXIT_DONE) wanted[collective] = true;
+  }
+  return exit;
 }
 
 /* Notes wait until the command has succeeded: an error is one line and no more. */

@@ -900,6 +900,63 @@ START_TEST(plans_of_before_say_the_roots) {
 }
 END_TEST
 
+/* The index and the table have the bound at both ends of a range; simulate has the same numbers, and
+ * that of trees on the routes, which lead over the narrow links: by hand 1/20 s/GB. */
+START_TEST(plans_stand_beside_their_bounds) {
+  copse_test_write("wide.json",
+                   "{\"format\": \"copse-topology/1\", \"name\": \"long-and-wide\",\n"
+                   "\"nodes\": [{\"id\": \"a\", \"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"},\n"
+                   "{\"id\": \"s\", \"type\": \"switch\"}, {\"id\": \"x\", \"type\": \"switch\"},\n"
+                   "{\"id\": \"y\", \"type\": \"switch\"}],\n"
+                   "\"links\": [{\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 10},\n"
+                   "{\"src\": \"s\", \"dst\": \"b\", \"bandwidth\": 10},\n"
+                   "{\"src\": \"a\", \"dst\": \"x\", \"bandwidth\": 100},\n"
+                   "{\"src\": \"x\", \"dst\": \"y\", \"bandwidth\": 100},\n"
+                   "{\"src\": \"y\", \"dst\": \"b\", \"bandwidth\": 100}]}\n");
+  const cJSON *range, *end;
+  int n_ends = 0;
+  ck_assert_int_eq(run("@ plans %%/wide.json -c allgather -o %%/wide"), 0);
+  char *table = strdup(result.out);
+  ck_assert_ptr_nonnull(strstr(table, "above bound   at the end"));
+  ck_assert_int_eq(run("cat %%/wide/index.json"), 0);
+  cJSON *index = parsed();
+  cJSON_ArrayForEach(range, cJSON_GetObjectItem(index, "ranges")) {
+    const cJSON *predicted = cJSON_GetObjectItem(range, "predicted");
+    char cells[80];
+    ck_assert_int_eq(cJSON_GetArraySize(predicted), 2);
+    cJSON_ArrayForEach(end, predicted) {
+      double bytes = number_of(end, "bytes"), us = number_of(end, "us");
+      n_ends++;
+      ck_assert_int_eq(run("@ simulate %%/wide/%s -t %%/wide.json -b %.0f -e %.0f --no-baselines --json",
+                           text_of(range, "plan"), bytes, bytes), 0);
+      cJSON *json = parsed();
+      const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "rows"), 0);
+      const cJSON *plan = cJSON_GetObjectItem(cJSON_GetObjectItem(row, "times"), "plan");
+      ck_assert_double_eq_tol(number_of(plan, "time"), us, 1e-8 * us);
+      ck_assert_double_eq_tol(number_of(row, "bound_us"), number_of(end, "bound_us"), 1e-8 * us);
+      ck_assert_double_eq_tol(100 * (us / number_of(end, "bound_us") - 1),
+                              number_of(end, "gap_percent"), 1e-4);
+      cJSON_Delete(json);
+    }
+    end = cJSON_GetArrayItem(predicted, 1);
+    snprintf(cells, sizeof cells, "%% %10.0f %%", number_of(end, "gap_percent"));
+    ck_assert_msg(strstr(table, cells) != NULL, "no \"%s\" in %s", cells, table);
+    ck_assert_double_eq(number_of(end, "bytes"),
+                        cJSON_IsNull(cJSON_GetObjectItem(range, "max_bytes")) ? 0x1p30 : number_of(range, "max_bytes"));
+  }
+  ck_assert_int_ge(n_ends, 4);
+  cJSON_Delete(index);
+  free(table);
+  ck_assert_int_eq(run("@ simulate %%/wide -t %%/wide.json -e 64M"), 0);
+  const char *line = strstr(result.out, "# bound: trees on the fabric's own routes take at least 0.05 s/GB; at 67108864 bytes allgather-");
+  ck_assert_msg(line && !strstr(line + 1, "# bound"), "%s", result.out);
+  ck_assert_int_eq(run("@ simulate %%/wide -t %%/wide.json -e 64M --json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\"routes_bound_time_per_GB\": \"1/20\""));
+  ck_assert_int_eq(run("@ simulate %%/wide/allgather-2.plan -t %%/wide.json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "own routes take at least 0.05 s/GB; at 4294967296 bytes this is "));
+}
+END_TEST
+
 /* Its switch copies and adds, its links are uneven: the routes' trees have unequal shares. */
 START_TEST(the_starter_topology_has_plans) {
   ck_assert_int_eq(run("@ topo --example topology -o %%/starter.json"), 0);
@@ -961,6 +1018,7 @@ int main(void) {
   tcase_add_test(tests, plans_of_other_ranks_and_kept_ones_without_schedules);
   tcase_add_test(tests, several_roots_in_one_folder);
   tcase_add_test(tests, plans_of_before_say_the_roots);
+  tcase_add_test(tests, plans_stand_beside_their_bounds);
   tcase_add_test(tests, the_starter_topology_has_plans);
   tcase_add_test(tests, roots_that_are_none);
   tcase_add_test(tests, one_rank_has_plans_that_are_read_again);

@@ -282,14 +282,14 @@ static copse_status adopt_one(struct copse_candidates *c, const struct copse_can
   const struct copse_lower_options *lower = keep ? &from->lower : &c->options.lower;
   struct copse_err why = COPSE_ERR_INIT;
   struct copse_schedule *s;
-  char name[COPSE_CANDIDATE_NAME];
+  char name[COPSE_PROPOSAL_NAME];
   int before = c->n;
   COPSE_DO(copse_schedule_borrow(from->schedule, &s, err));
   copse_status status =
       copse_proposal_adopt(c->topology, way, c->options.routes, c->list[0].schedule, s, &why);
   if (status != COPSE_OK) copse_schedule_free(s);
-  snprintf(name, sizeof name, "%s%.100s%s", keep ? "" : "healthy: ", from->name,
-           keep ? suffixes[way] : "");
+  copse_proposal_name_print(name, sizeof name, "%s%s%s", keep ? "" : "healthy: ", from->name,
+                            keep ? suffixes[way] : "");
   if (status == COPSE_OK) status = copse_candidates_add(c, s, name, lower, &why);
   *found = status == COPSE_OK && (!keep || c->predictions[before].instead[0] == '\0');
   if (*found) {
@@ -338,7 +338,7 @@ static copse_status list_fastest_first(const struct copse_candidates *c, double 
   for (int i = 0; i < c->n; i++) {
     const struct copse_candidate *it = &c->list[list[i].candidate];
     from[i].schedule = it->schedule;
-    snprintf(from[i].name, sizeof from[i].name, "%.39s", it->name);
+    snprintf(from[i].name, sizeof from[i].name, "%s", it->name);
   }
   return COPSE_OK;
 }
@@ -373,7 +373,7 @@ static copse_status is_enough(const struct copse_candidates *c,
 /* Adds it as "64K: k=4"; not where it is large and, of chunks, no faster than what there was. */
 static copse_status add_found(struct copse_candidates *c, const struct copse_size_answer *found,
                               uint64_t bytes, bool packets, struct copse_err *err) {
-  char name[COPSE_CANDIDATE_NAME], unit = bytes < 1 << 20 ? 'K' : 'M';
+  char name[COPSE_PROPOSAL_NAME], unit = bytes < 1 << 20 ? 'K' : 'M';
   double least = INFINITY;
   copse_status status = COPSE_OK;
   if (!packets && copse_schedule_edges(found->schedule) > c->limits.edges_alike)
@@ -382,8 +382,9 @@ static copse_status add_found(struct copse_candidates *c, const struct copse_siz
     copse_schedule_free(found->schedule);
     return status;
   }
-  snprintf(name, sizeof name, "%" PRIu64 "%c: %s", bytes >> (unit == 'K' ? 10 : 20), unit,
-           copse_proposal_without_size(found->name));
+  copse_proposal_name_print(name, sizeof name, "%" PRIu64 "%c: %s",
+                            bytes >> (unit == 'K' ? 10 : 20), unit,
+                            copse_proposal_without_size(found->name));
   return copse_candidates_add(c, found->schedule, name, &c->options.lower, err);
 }
 
@@ -438,8 +439,8 @@ static copse_status add_packets(struct copse_candidates *c, int of, uint64_t mos
   it->lower.one_hop = one_hop;
   it->lower.max_bytes = (int64_t)most;
   if (one_hop) it->lower.instances = 0; /* the ones given are a tree's */
-  snprintf(it->name, sizeof it->name, one_hop ? "one hop, packets" : "%.140s, packets",
-           c->list[of].name);
+  if (one_hop) snprintf(it->name, sizeof it->name, "one hop");
+  copse_proposal_name_add(it->name, sizeof it->name, "packets", 1);
   c->n++;
   copse_status status = predict_last(c, &why);
   if (status == COPSE_OK && c->predictions[c->n - 1].instead[0] == '\0') return COPSE_OK;

@@ -8,10 +8,8 @@
 #include "predict/predict.h"
 #include "predict/propose.h"
 
-#define COPSE_CANDIDATE_NAME (2 * COPSE_PROPOSAL_NAME + 80)
-
 struct copse_candidate {
-  char name[COPSE_CANDIDATE_NAME]; /* "optimal", "k=2", "ring", "k=2, packets", ... */
+  char name[COPSE_PROPOSAL_NAME];  /* "optimal", "k=2", "ring", "k=2, packets", ... */
   struct copse_schedule *schedule; /* expanded */
   bool owned;                      /* else another candidate's */
   struct copse_lower_options lower;

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -308,10 +309,28 @@ static copse_status offer_routed(struct proposing *g) {
   return offer_hung(g, ROUTED_COPIES, detours);
 }
 
+/* Ends a name that is too long for `size` with a whole word and " ..". */
+static void end_at_word(char *name, size_t size) {
+  size_t n = size - sizeof " ..";
+  while (n > 0 && name[n] != ' ') n--;
+  if (n > 0 && name[n - 1] == ',') n--;
+  memcpy(name + n, " ..", sizeof " ..");
+}
+
+void copse_proposal_name_print(char *name, size_t size, const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  if (vsnprintf(name, size, format, values) >= (int)size) end_at_word(name, size);
+  va_end(values);
+}
+
 void copse_proposal_name_add(char *name, size_t size, const char *done, int copies) {
-  size_t n = strlen(name);
-  if (!strstr(name, done)) n += (size_t)snprintf(name + n, size - n, ", %s", done);
-  if (copies > 1 && n < size) snprintf(name + n, size - n, " x%d", copies);
+  const bool more = !strstr(name, done);
+  char times[16] = "", added[64];
+  if (copies > 1) snprintf(times, sizeof times, " x%d", copies);
+  snprintf(added, sizeof added, "%s%s%s", more ? ", " : "", more ? done : "", times);
+  if (strlen(name) + strlen(added) >= size) end_at_word(name, size - strlen(added));
+  strcat(name, added);
 }
 
 const char *copse_proposal_without_size(const char *name) {

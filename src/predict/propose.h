@@ -8,7 +8,9 @@
 #include "predict/doubling.h"
 #include "schedule/solve/solve.h"
 
-#define COPSE_PROPOSAL_NAME COPSE_DOUBLING_NAME
+/* Of candidates and of what a search finds too, whose names tell what was done with proposals:
+ * "healthy: k=4 and rings, far first x4, exchanged, mended, packets". */
+#define COPSE_PROPOSAL_NAME 208
 #define COPSE_NEAR_NAME "within 1 %"
 
 struct copse_proposal {
@@ -68,8 +70,11 @@ static inline const char *copse_proposal_name(enum copse_baseline kind) {
   return kind == COPSE_BASELINE_RINGS ? "rings" : copse_baseline_name(kind);
 }
 
-/* Adds to a name what was done with the schedule, once, and in how many parts each tree is:
- * "k=1, far first x4, exchanged". */
+/* Writes a name; one that is too long ends with a whole word and " ..". */
+void copse_proposal_name_print(char *name, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Adds to a name, at the cost of its end if need be, what was done with the schedule, once, and in
+ * how many parts each tree is: "k=1, far first x4, exchanged". */
 void copse_proposal_name_add(char *name, size_t size, const char *done, int copies);
 /* Returns "k=1, far first" of "1M: k=1, far first", which a search began with. */
 const char *copse_proposal_without_size(const char *name);

@@ -36,7 +36,7 @@ struct variant {
   bool far_first;
   double grown; /* > 0: exchange begins with other trees, of the same roots and shares: the work */
   double us;
-  char name[COPSE_SIZE_NAME];
+  char name[COPSE_PROPOSAL_NAME];
 };
 
 struct search {
@@ -201,7 +201,7 @@ static copse_status try_chunks(struct search *s, const struct copse_prediction *
 /* Tells people who look on. */
 static void tell(const struct search *s, const struct variant *v) {
   const struct copse_progress *progress = s->question->solve->progress;
-  char text[COPSE_SIZE_NAME + 120];
+  char text[COPSE_PROPOSAL_NAME + 120];
   if (!progress || !progress->tried) return;
   snprintf(text, sizeof text, "%s: %d trees, %d chunks, %.6g us at %.0f bytes%s", v->name,
            v->n_trees, v->chunks, v->us, s->question->bytes,
@@ -538,8 +538,9 @@ static copse_status mix(struct search *s, const struct variant *one, const struc
       COPSE_DO(copy_tree(s, &one->of->arena, &other->trees[t], (struct copse_q){8 - eighths, 8},
                          &trees[n + (size_t)t]));
     mixed.trees = trees;
-    snprintf(mixed.name, sizeof mixed.name, "%.*s and %.*s", (int)strcspn(one->name, ","),
-             one->name, (int)strcspn(other->name, ","), other->name);
+    copse_proposal_name_print(mixed.name, sizeof mixed.name, "%.*s and %.*s",
+                              (int)strcspn(one->name, ","), one->name,
+                              (int)strcspn(other->name, ","), other->name);
     for (int c = 1; c <= MIXED_COPIES && mixed.n_trees * c <= MOST_MIXED; c *= 4) {
       COPSE_DO(far_trees_first(s, &mixed, c, &sorted));
       COPSE_DO(consider(s, &sorted));

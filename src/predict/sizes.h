@@ -27,12 +27,9 @@ struct copse_size_question {
                   or more */
 };
 
-/* Two proposals and what was made of their mixture. */
-#define COPSE_SIZE_NAME (2 * COPSE_PROPOSAL_NAME + 48)
-
 struct copse_size_answer {
   struct copse_schedule *schedule; /* verified, its `objective` set; released by the caller */
-  char name[COPSE_SIZE_NAME];      /* of the candidate that it comes from: "k=4, far first" */
+  char name[COPSE_PROPOSAL_NAME];  /* of the candidate that it comes from: "k=4, far first" */
   int chunks;                      /* 0: as by default (schedule/chunks.h) */
   double us;
   double fastest_us; /* of what was found, and its trees: more of them, or of hops */

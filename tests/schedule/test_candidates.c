@@ -948,12 +948,63 @@ START_TEST(short_messages_go_to_all_at_once) {
 }
 END_TEST
 
+/* Whatever a name has to hold, its words are whole, and what was done last stands at the end. */
+START_TEST(names_end_with_whole_words) {
+  static const char *const all = "64K: direct and k=1, far first x4, exchanged, rerouted, mended";
+  char name[80];
+  for (size_t size = 24; size <= sizeof name; size++) {
+    copse_proposal_name_print(name, size, "%s", all);
+    size_t n = strlen(name), whole = size > strlen(all) ? n : n - 3;
+    ck_assert_uint_lt(n, size);
+    ck_assert_msg(whole == n || strcmp(name + whole, " ..") == 0, "%s", name);
+    ck_assert_msg(strncmp(name, all, whole) == 0 && strchr(" ,", all[whole]), "%s", name);
+    copse_proposal_name_add(name, size, "packets", 2);
+    n = strlen(name);
+    ck_assert_uint_lt(n, size);
+    ck_assert_msg(strcmp(name + n - 12, ", packets x2") == 0, "%s", name);
+    whole = n - 12 - 3 * (strncmp(name + n - 15, " ..", 3) == 0);
+    ck_assert_msg(strncmp(name, all, whole) == 0 && (!all[whole] || strchr(" ,", all[whole])), "%s", name);
+  }
+}
+END_TEST
+
+/* A search names what it finds by what it began with, whole. */
+START_TEST(names_are_passed_on_whole) {
+  static const char long_name[] = "optimal, with a name of its own that goes on to its very last word";
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_options options = {.collective = COPSE_BROADCAST, .tolerance = COPSE_Q_ZERO};
+  struct copse_topology *t = fabric("torus:2x3@50");
+  struct copse_solve_seconds ignored;
+  struct copse_candidates c;
+  struct copse_schedule *s;
+  int n, found = 0;
+  options.label = t->name;
+  ASSERT_OK(copse_candidates_begin(t, NULL, &c, &err), &err);
+  ASSERT_OK(copse_solve_schedule(t, &options, &s, &ignored, &err), &err);
+  ASSERT_OK(copse_schedule_expand(s, &err), &err);
+  ASSERT_OK(copse_candidates_add(&c, s, long_name, &c.options.lower, &err), &err);
+  n = c.n;
+  ASSERT_OK(copse_candidates_search(&c, NULL, &options, 0, &err), &err);
+  for (int i = n; i < c.n; i++) {
+    const char *name = strstr(c.list[i].name, ": ") + 2;
+    if (strncmp(name, "optimal,", 8) != 0) continue;
+    found++;
+    ck_assert_msg(strncmp(name, long_name, strlen(long_name)) == 0, "%s", c.list[i].name);
+  }
+  ck_assert_int_gt(found, 0);
+  copse_candidates_free(&c);
+  copse_topology_free(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("schedule/candidates");
   TCase *tests = tcase_create("candidates");
   tcase_set_timeout(tests, 600); /* on a loaded machine */
   tcase_add_test(tests, short_messages_go_to_all_at_once);
   tcase_add_test(tests, coarse_predictions_are_not_searched);
+  tcase_add_test(tests, names_end_with_whole_words);
+  tcase_add_test(tests, names_are_passed_on_whole);
   tcase_add_test(tests, only_equal_times_go_to_the_simpler_candidate);
   tcase_add_test(tests, chunks_are_no_larger_for_the_sake_of_time);
   tcase_add_test(tests, a_plan_is_for_as_many_sizes_as_it_is_close_at);

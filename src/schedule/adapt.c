@@ -631,6 +631,28 @@ copse_status copse_numbering_users(const struct copse_numbering *numbers, struct
                             sizeof **users, by_link, err);
 }
 
+copse_status copse_numbering_image_users(const struct copse_numbering *numbers,
+                                         const struct copse_images *images,
+                                         const struct copse_adjacency *by_link, int src, int dst,
+                                         struct copse_arena *arena, struct copse_image_users *out,
+                                         struct copse_err *err) {
+  COPSE_AT_END(copse_free_at) struct copse_image_user *found = NULL;
+  size_t n = 0, capacity = 0;
+  for (int i = 0; i < (int)images->n_images; i++) {
+    struct copse_image image = copse_image_of(images, i);
+    int link = copse_numbering_link(numbers, copse_image_back(images, &image, src),
+                                    copse_image_back(images, &image, dst));
+    for (int u = by_link->first[link]; u < by_link->first[link + 1]; u++) {
+      COPSE_DO(COPSE_GROW(found, capacity, n + 1, err));
+      found[n++] = (struct copse_image_user){i, by_link->item[u]};
+    }
+  }
+  out->n = (int)n;
+  COPSE_DO(COPSE_ARRAY(arena, n + 1, out->item, err));
+  if (n > 0) memcpy(out->item, found, n * sizeof *found);
+  return COPSE_OK;
+}
+
 copse_status copse_numbering_loads(const struct copse_numbering *numbers, const int64_t *each,
                                    struct copse_q *loads, bool *fits, struct copse_err *err) {
   const struct copse_schedule *base = &numbers->schedule;

@@ -2,6 +2,7 @@
  * numbers where parts are gone. */
 #pragma once
 
+#include "schedule/images.h"
 #include "schedule/schedule.h"
 #include "topology/topology.h"
 
@@ -97,6 +98,21 @@ struct copse_tree_user {
 copse_status copse_numbering_users(const struct copse_numbering *numbers, struct copse_arena *arena,
                                    struct copse_tree_user **users, struct copse_adjacency *by_link,
                                    struct copse_err *err) COPSE_CHECKED;
+
+/* Users of a link in all images, by image. */
+struct copse_image_user {
+  int image, user;
+};
+struct copse_image_users {
+  struct copse_image_user *item;
+  int n;
+};
+/* Lists those of the link between two nodes. by_link: of copse_numbering_users. COPSE_NOMEM. */
+copse_status copse_numbering_image_users(const struct copse_numbering *numbers,
+                                         const struct copse_images *images,
+                                         const struct copse_adjacency *by_link, int src, int dst,
+                                         struct copse_arena *arena, struct copse_image_users *out,
+                                         struct copse_err *err) COPSE_CHECKED;
 
 /* Finds the least multiple of *k by which every tree's weight is a whole number of trees of a root:
  * each [trees]. COPSE_OVERFLOW. */

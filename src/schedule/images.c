@@ -44,17 +44,21 @@ copse_status copse_images_make(const struct copse_permutation *rotations, int n,
 }
 
 struct copse_image copse_image_of(const struct copse_images *images, int64_t number) {
-  struct copse_image image = {{0}};
+  struct copse_image image; /* powers of the generators that there are: the rest takes time */
   for (int g = 0; g < images->n; g++) {
-    image.powers[g] = (int)(number % images->order[g]);
-    number /= images->order[g];
+    int64_t rest = number <= UINT32_MAX ? (uint32_t)number / (uint32_t)images->order[g]
+                                        : number / images->order[g];
+    image.powers[g] = (int)(number - rest * images->order[g]);
+    number = rest;
   }
   return image;
 }
 
 static int turned(const struct copse_images *images, int g, int power, int node) {
   int first = images->first[g][node], length = images->length[g][node];
-  return images->list[g][first + (images->at[g][node] - first + power) % length];
+  int place = images->at[g][node] - first + power;
+  if (place >= length) place = place < 2 * length ? place - length : place % length;
+  return images->list[g][first + place];
 }
 
 int copse_image_node(const struct copse_images *images, const struct copse_image *image, int node) {
@@ -162,6 +166,21 @@ int copse_moved_below(const struct copse_base_tree *tree, const int *move_at, in
     at = move_at[v] == 0 ? at + 1 : tree->end[v];
   }
   return most - tree->depth[rank];
+}
+
+int copse_moved_height(const struct copse_base_tree *tree, const struct copse_moved *moved,
+                       const int *move_at, int n, int height) {
+  for (int i = 0; i < n; i++) {
+    int top = moved[i].rank, depth, below = copse_moved_below(tree, move_at, top);
+    if (moved[i].up == COPSE_IS_ABSENT) {
+      if (below > 0) return -1;
+      continue;
+    }
+    depth = copse_moved_depth(tree, moved, move_at, top);
+    if (depth < 0) return -1;
+    if (depth + below > height) height = depth + below;
+  }
+  return height;
 }
 
 /* Computes the depths of all ranks, which moved in no circle, and where each hangs.
@@ -457,24 +476,6 @@ copse_status copse_schedule_expand(struct copse_schedule *s, struct copse_err *e
 
 /* ---- heights --------------------------------------------------------------------------------- */
 
-/* Returns the height of what remains once n ranks have moved, -1 where something hangs nowhere.
- * O(ranks + n height) */
-static int moved_height(const struct copse_base_tree *tree, const struct copse_moved *moved,
-                        const int *move_at, int n) {
-  int height = copse_moved_below(tree, move_at, tree->root);
-  for (int i = 0; i < n; i++) {
-    int top = moved[i].rank, depth, below = copse_moved_below(tree, move_at, top);
-    if (moved[i].up == COPSE_IS_ABSENT) {
-      if (below > 0) return -1;
-      continue;
-    }
-    depth = copse_moved_depth(tree, moved, move_at, top);
-    if (depth < 0) return -1;
-    if (depth + below > height) height = depth + below;
-  }
-  return height;
-}
-
 static copse_status changes_height(const struct copse_schedule *s, int *height, double *mean_height,
                                    struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
@@ -494,7 +495,8 @@ static copse_status changes_height(const struct copse_schedule *s, int *height, 
       COPSE_DO(copse_base_tree_make(s, at = change->tree, &scratch, &tree, err));
     int n = change_moves(s, &images, rank_of, change, moved);
     for (int i = 0; i < n; i++) move_at[moved[i].rank] = i + 1;
-    int h = moved_height(&tree, moved, move_at, n);
+    int h = copse_moved_below(&tree, move_at, tree.root);
+    h = copse_moved_height(&tree, moved, move_at, n, h);
     for (int i = 0; i < n; i++) move_at[moved[i].rank] = 0;
     double mean_height_weight = copse_q_to_double(change->weight);
     if (h > *height) *height = h;

@@ -81,3 +81,7 @@ int copse_moved_deepest(const struct copse_base_tree *tree, const struct copse_m
 /* Returns how far down it goes from a rank over ranks that have not moved. O(what hangs below
  * it) */
 int copse_moved_below(const struct copse_base_tree *tree, const int *move_at, int rank);
+/* Returns the larger of `height` and of how deep n ranks that moved, and what hangs below them,
+ * lie; -1 where something hangs nowhere. O(n height + what hangs below them) */
+int copse_moved_height(const struct copse_base_tree *tree, const struct copse_moved *moved,
+                       const int *move_at, int n, int height);

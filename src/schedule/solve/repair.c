@@ -35,17 +35,6 @@ static copse_status number_all(struct repairing *r, bool *fits) {
 
 /* ---- loads --------------------------------------------------------------------------------- */
 
-static int broken_link(const struct repairing *r, int src, int dst) {
-  if (src >= r->t->n_nodes || dst >= r->t->n_nodes) return -1;
-  return copse_topology_find_link(r->t, src, dst);
-}
-
-/* Returns u times an amount, rounded down. */
-static int64_t in_trees(int64_t amount, struct copse_q u) {
-  __int128 trees = (__int128)amount * u.num / u.den;
-  return trees > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)trees;
-}
-
 static copse_status find_loads(struct repairing *r, bool *fits) {
   const struct copse_topology *healthy = r->from->healthy;
   const struct copse_joint_part *part = r->from->together;
@@ -70,18 +59,6 @@ static copse_status find_loads(struct repairing *r, bool *fits) {
   return COPSE_OK;
 }
 
-/* Returns how many more trees a link has room for, its way back included. */
-static int64_t room(const struct repairing *r, int link) {
-  int64_t rest = r->capacity[link] - r->load[link];
-  return r->back[link] < 0 ? rest : rest - r->load[r->back[link]];
-}
-
-/* Returns the room of a link that is kept free so that the link back can reach its aim. */
-static int64_t kept(const struct repairing *r, int link) {
-  int back = r->back[link];
-  return back >= 0 && r->aim[back] > r->load[back] ? r->aim[back] - r->load[back] : 0;
-}
-
 /* Gives room for so many trees to each link of a path that is there, NULL: as it stands. */
 static void give_path(struct repairing *r, const struct copse_image *image, const int *path, int n,
                       int64_t trees) {
@@ -100,10 +77,6 @@ static void give_way(struct repairing *r, int tree, const struct copse_image *im
   give_path(r, image, edge->path, edge->n_path, trees);
 }
 
-static bool is_gone(const struct repairing *r, const struct copse_image *image, int rank) {
-  return copse_image_node(&r->images, image, r->base.rank_nodes[rank]) >= r->t->n_nodes;
-}
-
 /* Drops images of roots that are gone: they put no load on anything. */
 static void drop_roots(struct repairing *r) {
   for (int64_t i = 0; r->base.n_absent > 0 && i < r->images.n_images; i++) {
@@ -117,10 +90,6 @@ static void drop_roots(struct repairing *r) {
 }
 
 /* ---- variants ------------------------------------------------------------------------------- */
-
-static uint64_t key_of(const struct repairing *r, int tree, int64_t image) {
-  return (uint64_t)image * (uint64_t)r->base.n_trees + (uint64_t)tree;
-}
 
 static copse_status reserve(struct repairing *r, struct variant *v, int n) {
   if (n <= v->capacity) return COPSE_OK;
@@ -400,28 +369,32 @@ static copse_status attach_below(struct repairing *r, int index, int at, enum re
   return COPSE_OK;
 }
 
-static void wake_near(struct repairing *r, int64_t image, int node, int links) {
-  for (int i = r->entering.first[node]; i < r->entering.first[node + 1]; i++) {
+/* Whether a rank near a node hangs somewhere that did not before this round. */
+static bool is_woken(struct repairing *r, int index, int node, int links) {
+  bool woken = false;
+  for (int i = r->entering.first[node]; i < r->entering.first[node + 1] && !woken; i++) {
     int a = r->from->network->links[r->entering.item[i]].src;
-    if (r->numbers.rank_of[a] >= 0)
-      r->awake[copse_image_rank(&r->images, image, a, r->seen)] = true;
-    else if (links > 1)
-      wake_near(r, image, a, links - 1);
+    if (r->numbers.rank_of[a] < 0) {
+      woken = links > 1 && is_woken(r, index, a, links - 1);
+      continue;
+    }
+    int rank = copse_image_rank(&r->images, r->variants[index].image, a, r->seen);
+    int *since = &r->hung[rank];
+    if (*since <= 0 && *since != -r->round)
+      *since = depth_of(r, index, rank) < 0 ? -r->round : r->round;
+    woken = *since == r->round;
   }
+  return woken;
 }
 
-/* Wakes ranks near those that hang somewhere now and did not before; links lead both ways. */
+/* Wakes ranks that hang nowhere, near those that hang somewhere now and did not before. */
 static void wake(struct repairing *r, int index) {
   const struct variant *v = &r->variants[index];
-  struct copse_image image = copse_image_of(&r->images, v->image);
-  int deepest = 0;
-  (void)copse_moved_deepest(&r->trees[v->tree], v->moves, v->n, r->up, r->depth, &deepest);
-  for (int rank = 0; rank < r->trees[v->tree].n; rank++) {
-    if (r->depth[rank] < 0 || r->hung[rank]) continue;
-    int node = copse_image_node(&r->images, &image, r->base.rank_nodes[rank]);
-    r->hung[rank] = true;
-    wake_near(r, v->image, node, COPSE_REPAIR_NEAR);
-  }
+  r->round++;
+  for (int i = r->base.n_absent; i < v->n; i++)
+    if (v->moves[i].up == COPSE_HANGS_NOWHERE &&
+        is_woken(r, index, r->base.rank_nodes[v->places[i].rank], COPSE_REPAIR_NEAR))
+      r->awake[v->moves[i].rank] = true;
 }
 
 /* Finds places for what hangs nowhere: near ones for all, of `many` for what is awake; or one for
@@ -458,7 +431,8 @@ static copse_status settle_free(struct repairing *r, int index, bool *settled) {
   *settled = false;
   r->last_at = r->variants[index].first;
   if (many) {
-    memset(r->hung, false, (size_t)r->from->healthy->n_ranks);
+    r->round = 0;
+    memset(r->hung, 0, (size_t)r->from->healthy->n_ranks * sizeof *r->hung);
     memset(r->awake, false, (size_t)r->from->healthy->n_ranks);
     wake(r, index);
   }
@@ -473,9 +447,16 @@ static copse_status settle_free(struct repairing *r, int index, bool *settled) {
 
 /* ---- lower --------------------------------------------------------------------------------- */
 
+/* Returns how high a tree is where ranks have moved. */
+static int moved_height(struct repairing *r, int index) {
+  const struct variant *v = &r->variants[index];
+  mark(r, index);
+  return copse_moved_height(&r->trees[v->tree], v->moves, r->move_at, v->n, 0);
+}
+
 /* Lowers a tree while it is too high and some rank above its deepest one has room further up. */
 static copse_status lower_variant(struct repairing *r, int index) {
-  bool done = true;
+  bool done = moved_height(r, index) > r->height + r->higher;
   while (done) {
     const struct variant *v = &r->variants[index];
     const struct copse_base_tree *tree = &r->trees[v->tree];
@@ -493,10 +474,6 @@ static copse_status lower_variant(struct repairing *r, int index) {
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-static bool lost_many(const struct repairing *r, const struct variant *v) {
-  return v->n >= r->base.n_absent + COPSE_REPAIR_MANY;
-}
-
 /* Whether an image's trees lost many ways. */
 static bool is_cut_off(const struct repairing *r, int tree, int64_t image) {
   size_t cursor = 0;
@@ -504,46 +481,67 @@ static bool is_cut_off(const struct repairing *r, int tree, int64_t image) {
   return v >= 0 && lost_many(r, &r->variants[v]);
 }
 
-/* Detaches what crosses the link: all of it, or of a link that is there so much that it has
- * `wanted` room; of trees that lost many ways, which become high, only what others don't make. The
- * image of before is looked at first: neighbouring images cross neighbouring links. */
-static copse_status detach_users(struct repairing *r, int src, int dst, int link, int64_t wanted) {
-  int64_t n = r->images.n_images, start = link < 0 ? 0 : r->last_image;
-  for (int64_t step = link < 0 ? n : 0; step < 2 * n; step++) {
-    int64_t i = (start + step) % n;
-    if (link >= 0 && room(r, link) >= wanted) break;
-    struct copse_image image = copse_image_of(&r->images, i);
-    int from = copse_numbering_link(&r->numbers, copse_image_back(&r->images, &image, src),
-                                    copse_image_back(&r->images, &image, dst));
-    for (int u = r->crossing.first[from]; u < r->crossing.first[from + 1]; u++) {
-      struct copse_tree_user user = r->users[r->crossing.item[u]];
-      int first, at;
-      if (link >= 0 && room(r, link) >= wanted) break;
-      if (is_gone(r, &image, r->base.trees[user.tree].root)) continue;
-      if (step < n && is_cut_off(r, user.tree, i)) continue;
-      if (is_gone(r, &image, user.rank)) {
-        int end = r->base.rank_nodes[user.rank];
-        if (link < 0 && copse_image_node(&r->images, &image, end) == dst)
-          give_way(r, user.tree, &image, user.rank, r->each[user.tree]);
-        continue;
-      }
-      COPSE_DO(variants_of(r, user.tree, i, &first));
-      for (int v = first; v >= 0; v = r->variants[v].next) {
-        int rest;
-        if (find_move(r, v, user.rank) >= 0) continue;
-        if (link >= 0 && room(r, link) >= wanted) break;
-        if (link >= 0 && wanted - room(r, link) < r->variants[v].trees)
-          COPSE_DO(split_variant(r, v, wanted - room(r, link), &rest));
-        COPSE_DO(detach(r, v, user.rank, &at));
-        r->last_image = i;
-      }
-    }
+/* Detaches a way of an image's trees: all of it, or so much that a link has `wanted` room; *left:
+ * not all. */
+static copse_status detach_user(struct repairing *r, struct copse_image_user at, int link,
+                                int64_t wanted, bool *left) {
+  struct copse_tree_user user = r->users[at.user];
+  struct copse_image image = copse_image_of(&r->images, at.image);
+  int first, moved, rest;
+  *left = false;
+  if (is_gone(r, &image, r->base.trees[user.tree].root)) return COPSE_OK;
+  if (is_gone(r, &image, user.rank)) return COPSE_OK;
+  COPSE_DO(variants_of(r, user.tree, at.image, &first));
+  for (int v = first; v >= 0; v = r->variants[v].next) {
+    if (find_move(r, v, user.rank) >= 0) continue;
+    *left = link >= 0 && room(r, link) >= wanted;
+    if (*left) break;
+    if (link >= 0 && wanted - room(r, link) < r->variants[v].trees)
+      COPSE_DO(split_variant(r, v, wanted - room(r, link), &rest));
+    COPSE_DO(detach(r, v, user.rank, &moved));
+    r->last_image = at.image;
   }
   return COPSE_OK;
 }
 
+/* Detaches what crosses a link that is gone. */
+static copse_status detach_gone(struct repairing *r, int src, int dst) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  struct copse_image_users all;
+  bool left;
+  COPSE_DO(copse_numbering_image_users(&r->numbers, &r->images, &r->crossing, src, dst, &scratch,
+                                       &all, r->err));
+  for (int i = 0; i < all.n; i++) {
+    struct copse_tree_user user = r->users[all.item[i].user];
+    struct copse_image image = copse_image_of(&r->images, all.item[i].image);
+    int end = r->base.rank_nodes[user.rank];
+    if (is_gone(r, &image, user.rank) && !is_gone(r, &image, r->base.trees[user.tree].root) &&
+        copse_image_node(&r->images, &image, end) == dst)
+      give_way(r, user.tree, &image, user.rank, r->each[user.tree]);
+    COPSE_DO(detach_user(r, all.item[i], -1, 0, &left));
+  }
+  return COPSE_OK;
+}
+
+/* Detaches what crosses a link until it has `wanted` room; of trees that lost many ways, which
+ * become high, only what others don't make. The image of before is looked at first: neighbouring
+ * images cross neighbouring links. */
 static copse_status make_room(struct repairing *r, int link, int64_t wanted) {
-  return detach_users(r, r->t->links[link].src, r->t->links[link].dst, link, wanted);
+  const struct copse_link *of = &r->t->links[link];
+  struct copse_image_users *all = &r->left[link];
+  int start = 0;
+  if (!all->item)
+    COPSE_DO(copse_numbering_image_users(&r->numbers, &r->images, &r->crossing, of->src, of->dst,
+                                         r->arena, all, r->err));
+  while (start < all->n && all->item[start].image < r->last_image) start++;
+  for (int i = 0; i < 2 * all->n && room(r, link) < wanted; i++) {
+    struct copse_image_user *at = &all->item[(start + i) % all->n];
+    bool left, of_all = i >= all->n;
+    if (at->user < 0 || (!of_all && is_cut_off(r, r->users[at->user].tree, at->image))) continue;
+    COPSE_DO(detach_user(r, *at, link, wanted, &left));
+    if (!left) at->user = -1;
+  }
+  return COPSE_OK;
 }
 
 /* Moves load that is too much off the direction further above its aim, then off the other. */
@@ -632,7 +630,7 @@ static copse_status detach_all(struct repairing *r) {
   for (int e = 0; e < healthy->n_links; e++) {
     int src = r->numbers.all_of[healthy->links[e].src],
         dst = r->numbers.all_of[healthy->links[e].dst];
-    if (broken_link(r, src, dst) < 0) COPSE_DO(detach_users(r, src, dst, -1, 0));
+    if (broken_link(r, src, dst) < 0) COPSE_DO(detach_gone(r, src, dst));
   }
   for (int e = 0; e < r->t->n_links && r->from->together; e++) {
     int64_t over = r->load[e] - r->aim[e], missing = kept(r, e) - room(r, e);
@@ -646,8 +644,8 @@ static copse_status detach_all(struct repairing *r) {
 
 static copse_status prepare(struct repairing *r, bool *fits) {
   size_t n = (size_t)r->from->healthy->n_ranks;
-  COPSE_DO(COPSE_ARRAYS(r->arena, n, int, r->err, &r->up, &r->depth, &r->move_at));
-  COPSE_DO(COPSE_ARRAYS(r->arena, n, bool, r->err, &r->hung, &r->awake));
+  COPSE_DO(COPSE_ARRAYS(r->arena, n, int, r->err, &r->up, &r->depth, &r->move_at, &r->hung));
+  COPSE_DO(COPSE_ARRAY(r->arena, n, r->awake, r->err));
   COPSE_DO(number_all(r, fits));
   if (!*fits) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->base.n_trees, r->each, r->err));
@@ -657,6 +655,7 @@ static copse_status prepare(struct repairing *r, bool *fits) {
   if (!*fits) return COPSE_OK;
   drop_roots(r);
   COPSE_DO(copse_numbering_users(&r->numbers, r->arena, &r->users, &r->crossing, r->err));
+  COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->t->n_links, r->left, r->err));
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)r->t->n_links, r->was_full, r->err));
   for (int e = 0; e < r->t->n_links; e++) r->was_full[e] = room(r, e) <= 0;
   COPSE_DO(copse_links_by_destination(r->from->network, r->arena, &r->entering, r->err));
@@ -717,20 +716,16 @@ static copse_status place_all(struct repairing *r, int *height) {
   for (size_t v = 0; v < r->n_variants && made; v++) COPSE_DO(lower_variant(r, (int)v));
   for (int e = 0; e < r->t->n_links && made; e++) made = room(r, e) >= 0;
   *height = made ? r->height : INT_MAX;
-  for (const struct variant *v = r->variants; made && v < r->variants + r->n_variants; v++)
-    copse_moved_deepest(&r->trees[v->tree], v->moves, v->n, r->up, r->depth, height);
+  for (size_t v = 0; v < r->n_variants && made; v++)
+    *height = copse_larger(*height, moved_height(r, (int)v));
   return COPSE_OK;
 }
 
 /* Takes off all that has moved of trees that are too high, which then must not be. */
 static copse_status detach_high(struct repairing *r) {
   r->strict = true, r->higher = COPSE_REPAIR_HIGHEST, r->n_turns = 0;
-  for (int i = 0; i < (int)r->n_variants; i++) {
-    const struct variant *v = &r->variants[i];
-    int most = r->height + COPSE_REPAIR_HIGHEST;
-    if (copse_moved_deepest(&r->trees[v->tree], v->moves, v->n, r->up, r->depth, &most) >= 0)
-      COPSE_DO(cut_again(r, i));
-  }
+  for (int i = 0; i < (int)r->n_variants; i++)
+    if (moved_height(r, i) > r->height + COPSE_REPAIR_HIGHEST) COPSE_DO(cut_again(r, i));
   return COPSE_OK;
 }
 
@@ -747,6 +742,7 @@ static copse_status try_height(struct repairing *detached, int higher, enum way 
   r.higher = higher, r.strict = way == STRICT, r.sparing = way == SPARING;
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.load, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.held, r.err));
+  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.left, r.err));
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_nodes, r.stamp, r.err)); /* searches count anew */
   COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.from->healthy->n_ranks, r.move_at, r.err));
   memcpy(r.load, detached->load, (size_t)r.t->n_links * sizeof *r.load);
@@ -790,6 +786,7 @@ copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_
   int most = r.height + COPSE_REPAIR_HIGHEST;
   enum way end = repair->together ? STRICT : SPARING;
   for (enum way way = repair->in_pieces ? IN_PIECES : WHOLE; way <= end; way++) {
+    if (way == IN_PIECES && r.k == 1) continue; /* one tree of a root cannot be cut */
     int higher = repair->together && way == STRICT ? COPSE_REPAIR_HIGHEST : COPSE_REPAIR_HIGHER;
     int last = repair->in_pieces && way == IN_PIECES ? COPSE_REPAIR_HIGHER : COPSE_REPAIR_HIGHEST;
     for (; higher <= last && lowest > most && r.n_looks <= repair->looks; higher++)

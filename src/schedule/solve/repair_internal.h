@@ -5,6 +5,7 @@
 #include "base/graph.h"
 #include "schedule/adapt.h"
 #include "schedule/images.h"
+#include "schedule/solve/policy.h"
 #include "schedule/solve/repair.h"
 
 /* One rank's place, on the image's numbers, beside `moves`, which has the base tree's. */
@@ -71,6 +72,7 @@ struct repairing {
   size_t variants_capacity;
   struct copse_index_map of_image; /* variants by tree and image, the first */
   int64_t last_image;              /* that lost a way over a link with too much */
+  struct copse_image_users *left;  /* [n_links] users of images, once asked for; user -1: moved */
   int marked;                      /* the variant of which `move_at` tells, -1: none */
   int *move_at; /* [n_ranks + n_absent] where its moves have a rank, from 1; 0: nowhere */
 
@@ -92,7 +94,8 @@ struct repairing {
   int n_ends;       /* of these */
 
   /* ---- a tree at hand [n_ranks + n_absent] ---- */
-  bool *hung;  /* it hangs somewhere */
+  int round;   /* in which places for all that is near were sought, from 1 */
+  int *hung;   /* since which round it is known to hang somewhere; below 0: it did not then */
   bool *awake; /* something near it does that did not when a place was last sought for it */
   int last_at; /* among those moved, what found a place from afar last */
   int *up;    /* the rank above */
@@ -101,3 +104,42 @@ struct repairing {
   struct copse_arena *arena;
   struct copse_err *err;
 };
+
+/* Returns the link between two nodes, or -1 where one of them or it is gone. */
+static inline int broken_link(const struct repairing *r, int src, int dst) {
+  if (src >= r->t->n_nodes || dst >= r->t->n_nodes) return -1;
+  return copse_topology_find_link(r->t, src, dst);
+}
+
+/* Returns how many more trees a link has room for, its way back included. */
+static inline int64_t room(const struct repairing *r, int link) {
+  int64_t rest = r->capacity[link] - r->load[link];
+  return r->back[link] < 0 ? rest : rest - r->load[r->back[link]];
+}
+
+/* Returns the room of a link that is kept free so that the link back can reach its aim. */
+static inline int64_t kept(const struct repairing *r, int link) {
+  int back = r->back[link];
+  return back >= 0 && r->aim[back] > r->load[back] ? r->aim[back] - r->load[back] : 0;
+}
+
+/* Whether an image has a rank of the base tree at a node that is gone. */
+static inline bool is_gone(const struct repairing *r, const struct copse_image *image, int rank) {
+  return copse_image_node(&r->images, image, r->base.rank_nodes[rank]) >= r->t->n_nodes;
+}
+
+/* Returns the key of an image of a tree in r->of_image. */
+static inline uint64_t key_of(const struct repairing *r, int tree, int64_t image) {
+  return (uint64_t)image * (uint64_t)r->base.n_trees + (uint64_t)tree;
+}
+
+/* Whether so many ways were cut off that a tree may be in pieces. */
+static inline bool lost_many(const struct repairing *r, const struct variant *v) {
+  return v->n >= r->base.n_absent + COPSE_REPAIR_MANY;
+}
+
+/* Returns u times an amount, rounded down. */
+static inline int64_t in_trees(int64_t amount, struct copse_q u) {
+  __int128 trees = (__int128)amount * u.num / u.den;
+  return trees > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)trees;
+}

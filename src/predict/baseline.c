@@ -243,14 +243,15 @@ static bool flows_forward(const struct copse_baseline_work *w) {
   return false;
 }
 
-static copse_status copy_nodes(struct copse_baseline_work *w, const struct copse_schedule *like,
-                               const int *from, int n, const int **to, int *n_to) {
-  int *nodes = NULL;
-  COPSE_DO(take(w, (size_t)n, sizeof *nodes, &nodes));
+static copse_status copy_nodes(const struct copse_topology *t, const struct copse_schedule *like,
+                               const int *from, int n, struct copse_arena *arena, const int **to,
+                               int *n_to, struct copse_err *err) {
+  int *nodes;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)n, nodes, err));
   for (int i = 0; i < n; i++) {
-    nodes[i] = copse_topology_find(w->topology, like->nodes[from[i]]);
+    nodes[i] = copse_topology_find(t, like->nodes[from[i]]);
     if (nodes[i] < 0)
-      return copse_fail(w->err, COPSE_INVALID, "the bound's node '%s' is not in the topology",
+      return copse_fail(err, COPSE_INVALID, "the bound's node '%s' is not in the topology",
                         like->nodes[from[i]]);
   }
   *to = nodes;
@@ -258,20 +259,22 @@ static copse_status copy_nodes(struct copse_baseline_work *w, const struct copse
   return COPSE_OK;
 }
 
-static copse_status copy_bound(struct copse_baseline_work *w, const struct copse_schedule *like) {
-  struct copse_bound *to = &w->schedule->bound;
+copse_status copse_baseline_copy_bound(const struct copse_topology *t,
+                                       const struct copse_schedule *like,
+                                       struct copse_schedule *schedule, struct copse_err *err) {
+  struct copse_arena *arena = &schedule->arena;
+  struct copse_bound *to = &schedule->bound;
   const struct copse_bound *from = &like->bound;
-  struct copse_schedule_length *lengths = NULL;
-  to->kind = from->kind;
-  to->time_per_GB = from->time_per_GB;
-  COPSE_DO(copy_nodes(w, like, from->cut, from->n_cut, &to->cut, &to->n_cut));
-  COPSE_DO(copy_nodes(w, like, from->reduce_cut, from->n_reduce_cut, &to->reduce_cut,
-                      &to->n_reduce_cut));
-  COPSE_DO(take(w, (size_t)from->n_lengths, sizeof *lengths, &lengths));
+  struct copse_schedule_length *lengths;
+  *to = (struct copse_bound){.kind = from->kind, .time_per_GB = from->time_per_GB};
+  COPSE_DO(copy_nodes(t, like, from->cut, from->n_cut, arena, &to->cut, &to->n_cut, err));
+  COPSE_DO(copy_nodes(t, like, from->reduce_cut, from->n_reduce_cut, arena, &to->reduce_cut,
+                      &to->n_reduce_cut, err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)from->n_lengths, lengths, err));
   for (int i = 0; i < from->n_lengths; i++) {
     lengths[i] = from->lengths[i];
-    lengths[i].src = copse_topology_find(w->topology, like->nodes[from->lengths[i].src]);
-    lengths[i].dst = copse_topology_find(w->topology, like->nodes[from->lengths[i].dst]);
+    lengths[i].src = copse_topology_find(t, like->nodes[from->lengths[i].src]);
+    lengths[i].dst = copse_topology_find(t, like->nodes[from->lengths[i].dst]);
   }
   to->lengths = lengths;
   to->n_lengths = from->n_lengths;
@@ -615,7 +618,8 @@ static copse_status make(struct copse_baseline_work *w, enum copse_baseline kind
   }
   COPSE_DO(kinds[kind].make(w));
   COPSE_DO(kinds[kind].flows ? make_flows(w) : make_trees(w));
-  return take_over(w, w->options->like) ? copy_bound(w, w->options->like) : bound_by_cuts(w);
+  if (!take_over(w, w->options->like)) return bound_by_cuts(w);
+  return copse_baseline_copy_bound(w->topology, w->options->like, w->schedule, w->err);
 }
 
 copse_status copse_baseline_make(const struct copse_topology *topology, enum copse_baseline kind,

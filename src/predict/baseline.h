@@ -115,3 +115,10 @@ copse_status copse_baseline_make(const struct copse_topology *topology, enum cop
                                  const struct copse_baseline_options *options,
                                  struct copse_schedule **schedule, struct copse_sim_dag *dag,
                                  struct copse_err *err) COPSE_CHECKED;
+
+/* Copies the bound of `like` into a schedule whose nodes are the topology's, by their names.
+ * COPSE_INVALID for a node that the topology lacks; COPSE_NOMEM. */
+copse_status copse_baseline_copy_bound(const struct copse_topology *topology,
+                                       const struct copse_schedule *like,
+                                       struct copse_schedule *schedule,
+                                       struct copse_err *err) COPSE_CHECKED;

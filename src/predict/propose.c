@@ -363,6 +363,27 @@ static copse_status offer_baselines(struct proposing *g) {
   return COPSE_OK;
 }
 
+/* Offers an alltoall in one hop, where the first one's flows pass through ranks: for small messages
+ * a hop costs more than the bytes that links carry twice. */
+static copse_status offer_direct(struct proposing *g) {
+  struct copse_solve_options direct = *g->p->solve;
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *made = NULL;
+  struct copse_solve_seconds ignored;
+  struct copse_err why = COPSE_ERR_INIT;
+  direct.no_forward = true;
+  if (copse_proposal_hops(g->first) < 2 || !wants(g->p, "direct")) return COPSE_OK;
+  copse_status status = copse_solve_schedule(g->p->topology, &direct, &made, &ignored, &why);
+  if (is_left_out(status)) return COPSE_OK;
+  if (status != COPSE_OK) return copse_fail(g->err, status, "%s", why.text);
+  COPSE_DO(copse_schedule_expand(made, g->err));
+  COPSE_DO(copse_schedule_place(made, g->p->topology, g->err));
+  made->no_forward = false; /* so that the first one's bound holds for it */
+  COPSE_DO(copse_baseline_copy_bound(g->p->topology, g->first, made, g->err));
+  struct copse_schedule *schedule = made;
+  made = NULL;
+  return offer(g, schedule, "direct");
+}
+
 /* Offers scattered trees of so many hops more, hung on the fabric's own routes, where the busiest
  * link takes less than *time, in s per GB: a host that others hang on sends to fewer. */
 static copse_status offer_balanced(struct proposing *g, int higher, double *time) {
@@ -459,6 +480,7 @@ copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_se
       wants(p, "equal shares"))
     COPSE_DO(offer_solved(&g, &equal, "equal shares", &ignored));
   COPSE_DO(offer_routed(&g));
+  if (p->solve->collective == COPSE_ALLTOALL) COPSE_DO(offer_direct(&g));
   if (p->solve->collective != COPSE_ALLTOALL) COPSE_DO(offer_fewer(&g, 1, 1));
   COPSE_DO(offer_baselines(&g));
   COPSE_DO(offer_stages(&g));

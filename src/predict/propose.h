@@ -49,10 +49,10 @@ struct copse_proposer {
  * "scatter, balanced", hung on those routes so that the busiest link has less to carry, and where
  * that helps "scatter, balanced, 1 higher"; allreduces in stages (doubling.h), and in 2 and 4
  * copies of each piece where links then carry less. An alltoall has the
- * first and the baselines. Where relays let out less than they take in, links are narrowed to
- * solve. A kind that doesn't apply to the topology, or isn't exact in 64 bits, is left out.
- * `seconds` are the first one's. Errors as of copse_solve_schedule, and COPSE_INTERNAL for a
- * schedule that fails verification.
+ * first, the fastest in one hop, "direct", where the first takes more, and the baselines. Where
+ * relays let out less than they take in, links are narrowed to solve. A kind that doesn't apply to
+ * the topology, or isn't exact in 64 bits, is left out. `seconds` are the first one's. Errors as of
+ * copse_solve_schedule, and COPSE_INTERNAL for a schedule that fails verification.
  */
 copse_status copse_propose(const struct copse_proposer *proposer,
                            struct copse_solve_seconds *seconds,

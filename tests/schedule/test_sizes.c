@@ -231,6 +231,32 @@ START_TEST(the_bound_of_an_alltoall_is_its_demands) {
 }
 END_TEST
 
+/* Fastest for long messages are two hops, in the host and on the rail, since the spine is slow. At
+ * 1 KiB a hop is all that counts. */
+START_TEST(an_alltoall_of_few_bytes_takes_one_hop) {
+  struct copse_topology *t;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_solve_seconds seconds;
+  struct copse_size_answer answer;
+  const struct copse_solve_options options = {
+      .collective = COPSE_ALLTOALL, .root = -1, .tolerance = COPSE_Q_ZERO, .label = "spine"};
+  struct copse_size_question question = {.solve = &options,
+                                         .predict = &copse_predict_defaults,
+                                         .work = WORK / 20}; /* too little to exchange paths */
+  ASSERT_OK(copse_topology_synthetic("hosts:4 gpus:8@300 nics:8@25 rails spine@50", NULL, &t, &err),
+            &err);
+  for (int hops = 1; hops <= 2; hops++) {
+    question.bytes = hops == 1 ? 1024 : 1 << 30;
+    ASSERT_OK(copse_solve_for_size(t, &question, &answer, &seconds, &err), &err);
+    ck_assert_int_eq(copse_proposal_hops(answer.schedule), hops);
+    ck_assert_double_lt(answer.us, 1.1 * answer.bound_us);
+    if (hops == 1) ck_assert_double_gt(answer.first_us, 1.9 * answer.bound_us);
+    copse_schedule_free(answer.schedule);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
 /* The bytes of the file, not only its time. */
 START_TEST(the_same_question_has_the_same_answer) {
   uint64_t state = 31;
@@ -760,6 +786,7 @@ int main(void) {
   tcase_add_loop_test(tests, trees_that_were_moved_have_a_bound_that_holds_for_them, 0, 3);
   tcase_add_test(tests, a_tolerance_saves_trees_and_keeps_to_its_word);
   tcase_add_test(tests, the_bound_of_an_alltoall_is_its_demands);
+  tcase_add_test(tests, an_alltoall_of_few_bytes_takes_one_hop);
   tcase_add_test(tests, the_same_question_has_the_same_answer);
   tcase_add_loop_test(tests, what_is_solved_is_not_solved_again, 0, 2);
   tcase_add_test(tests, a_plan_of_few_operations_is_cut_finely_in_little_work);

@@ -352,8 +352,7 @@ static copse_status try_free_shares(struct solving *b) {
   if (schedule->bound.kind == COPSE_BOUND_CUT && !open) return COPSE_OK;
   if (marked && b->options->bound_only) return COPSE_OK;
   COPSE_DO(copse_shares_find_time(b->topology, b->options, &b->broadcast.instance,
-                                  schedule->time_per_GB, marked || !open, false, &shares, &time,
-                                  b->err));
+                                  schedule->time_per_GB, marked || !open, &shares, &time, b->err));
   b->seconds->optimum += copse_clock_seconds() - start;
   if (shares.outcome != COPSE_JOINT_PROVED) return COPSE_OK;
   int order = copse_q_cmp(time, schedule->time_per_GB);
@@ -614,18 +613,18 @@ static void take_lower(struct solving *b, struct copse_schedule **out) {
   b->schedule = NULL;
 }
 
-/* Tries trees of the rate at which an allreduce's phases run together; where they are higher than
- * is asked for, or none are found, of rates within b->near of it, as near as they are low. */
+/* Tries trees of the rate at which an allreduce's phases run together; where none are found, of
+ * rates within b->near of it, as near and as low as they are found. *out: trees, if any. */
 static copse_status try_shares(struct solving *b, const struct copse_repair *at,
-                               const struct copse_shares *shares, struct copse_q time, int most,
+                               const struct copse_shares *shares, struct copse_q time,
                                struct copse_schedule **out) {
   static const struct {
     struct copse_q part;
-    int64_t looks;
-  } rates[] = COPSE_REPAIR_RATES;
-  for (int i = 0; i < 4; i++) {
+    int looks;
+  } tries[] = COPSE_REPAIR_RATES;
+  for (size_t i = 0; i < sizeof tries / sizeof *tries && !*out; i++) {
     struct copse_repair of = *at;
-    struct copse_q part = rates[i].part, slack;
+    struct copse_q part = tries[i].part, slack;
     struct copse_scale exact;
     bool made;
     if (copse_q_cmp(part, b->near) > 0) continue;
@@ -633,18 +632,16 @@ static copse_status try_shares(struct solving *b, const struct copse_repair *at,
     COPSE_DO(copse_q_div(of.x, slack, &of.x, b->err));
     COPSE_DO(copse_optimum_scale(of.network, of.x, &exact, b->err));
     of.k = part.num > 0 ? COPSE_REPAIR_PIECES : exact.k;
-    of.looks = rates[i].looks, of.in_pieces = part.num > 0;
-    of.once = *out && copse_schedule_height(*out) <= most;
-    if (!b->schedule) COPSE_DO(start(b));
+    of.looks = tries[i].looks;
+    COPSE_DO(start(b));
     COPSE_DO(copse_repair_trees(&of, b->schedule, &made, b->err));
-    bool low = made && copse_schedule_height(b->schedule) <= most;
-    if (made)
+    if (made) {
       COPSE_DO(copse_shares_bound(b->topology, b->options, shares, time, b->schedule, b->err));
-    if (low) copse_schedule_free(*out), *out = NULL;
-    if (made) take_lower(b, out);
-    copse_schedule_free(b->schedule);
+      *out = b->schedule;
+    } else {
+      copse_schedule_free(b->schedule);
+    }
     b->schedule = NULL;
-    if (part.num == 0 ? low : !low) break;
   }
   return COPSE_OK;
 }
@@ -657,37 +654,32 @@ struct together {
 
 static void free_together(struct together *t) { copse_shares_free(&t->shares); }
 
-/* Repairs an allreduce whose phases run together, with shares that are equal all the same; if high,
- * also with links divided evenly. `together`: the best shares and their time, if known. *faster:
- * than phase after phase, or that is not known. */
+/* Repairs an allreduce whose phases run together, with shares that are equal all the same.
+ * `together`: the best shares and their time, if known. *faster: than phase after phase, or that is
+ * not known. */
 static copse_status repair_together(const struct solving *like, const struct solving *bound,
-                                    const struct copse_schedule *from, int most,
-                                    struct copse_schedule **out, struct together *together,
-                                    bool *faster) {
+                                    const struct copse_schedule *from, struct copse_schedule **out,
+                                    struct together *together, bool *faster) {
   COPSE_AT_END(release) struct solving b = *like;
   struct copse_shares *shares = &together->shares;
   struct copse_solve_options options = *b.options;
   struct copse_q n = {b.topology->n_ranks, 1};
   if (lists_shares(&b)) options.notes = NULL; /* what is made then has notes of its own */
-  for (int level = 0, again = 1; level < 2 && again; level++) {
-    double begun = copse_clock_seconds();
-    copse_shares_free(shares);
-    COPSE_DO(copse_shares_find_time(b.topology, &options, &bound->broadcast.instance,
-                                    bound->schedule->bound.time_per_GB, true, level > 0, shares,
-                                    &together->time, b.err));
-    b.seconds->optimum += copse_clock_seconds() - begun;
-    *faster = shares->outcome != COPSE_JOINT_NOT_BETTER;
-    if (shares->outcome != COPSE_JOINT_PROVED) return COPSE_OK;
-    bool equal = copse_shares_are_equal(shares, b.topology->n_ranks);
-    struct copse_repair of = {b.topology, options.healthy, from, &bound->broadcast.instance.network,
-                              .together = shares->part};
-    COPSE_DO(copse_q_div(shares->rate, n, &of.x, b.err));
-    begun = copse_clock_seconds();
-    if (equal) COPSE_DO(try_shares(&b, &of, shares, together->time, most, out));
-    b.seconds->pack += copse_clock_seconds() - begun;
-    again = equal && shares->can_level && (!*out || copse_schedule_height(*out) > most);
-  }
-  if (!lists_shares(&b) && !*out) /* high ones are taken too: equal shares are slower */
+  double begun = copse_clock_seconds();
+  COPSE_DO(copse_shares_find_time(b.topology, &options, &bound->broadcast.instance,
+                                  bound->schedule->bound.time_per_GB, true, shares, &together->time,
+                                  b.err));
+  b.seconds->optimum += copse_clock_seconds() - begun;
+  *faster = shares->outcome != COPSE_JOINT_NOT_BETTER;
+  if (shares->outcome != COPSE_JOINT_PROVED) return COPSE_OK;
+  struct copse_repair of = {b.topology, options.healthy, from, &bound->broadcast.instance.network,
+                            .together = true};
+  COPSE_DO(copse_q_div(shares->rate, n, &of.x, b.err));
+  begun = copse_clock_seconds();
+  if (copse_shares_are_equal(shares, b.topology->n_ranks))
+    COPSE_DO(try_shares(&b, &of, shares, together->time, out));
+  b.seconds->pack += copse_clock_seconds() - begun;
+  if (!lists_shares(&b) && !*out) /* of fewer ranks they are listed */
     note_shares(&b, together->time, "trees of them were not found near the healthy ones");
   return COPSE_OK;
 }
@@ -724,7 +716,7 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
   if (b.listed > 0 && b.listed <= most) return COPSE_OK;
   COPSE_DO(start(&b));
   COPSE_DO(solve_bound(&b));
-  if (may_differ(&b)) COPSE_DO(repair_together(like, &b, from, most, out, &together, &faster));
+  if (may_differ(&b)) COPSE_DO(repair_together(like, &b, from, out, &together, &faster));
   /* of more ranks packing takes long, and is not lower */
   *high = *out && copse_schedule_height(*out) > most && lists_shares(&b) &&
           b.topology->n_ranks < copse_trust_from(b.options->trust_from);

@@ -19,11 +19,6 @@
 /* Images of the cuts that prove unequal shares: a file has each with its nodes. */
 #define COPSE_SHARES_CUTS 8192
 
-/* How finely the part of a link that each phase has at most is sought: of 256 ranks on rails
- * without three parts trees are 8, 12, 7 and 7 hops high by parts of 32, 64, 128 and 256; each
- * halving is one more programme. */
-#define COPSE_SHARES_LINK_PARTS 128
-
 /* Switches that copy or add: sets of them that are tried, each with links of its own in one
  * programme, of how many links in all; and of how many switches every set can be tried. */
 #define COPSE_SWITCH_WAYS 64
@@ -122,11 +117,8 @@
 #define COPSE_REPAIR_HIGHEST 4
 /* How often what finds no room takes a full link, which another tree then leaves. Of 165 sets of
  * dead parts of 144 to 256 ranks those that get through take up to some 100; 2,000 in vain take 1
- * to 2 CPU seconds there. Where phases run together so many for each rank, if that is more: around
- * a GPU at half speed of 96, 256 and 1,024 ranks what gets through takes 3,600, 5,700, 20,000;
- * without a limit nine hosts on rails without a NIC had no end in four minutes. */
+ * to 2 CPU seconds there. */
 #define COPSE_REPAIR_TURNS 2000
-#define COPSE_REPAIR_RANK_TURNS 40
 /* How often a tree that must not be too high, and finds no place for some rank, is made anew. Of
  * 1,024 ranks on rails without three NICs, and without two and two GPUs, trees are 6 hops high
  * since; 7 and 8 before. */
@@ -141,13 +133,23 @@
  * two pods without three parts none, 6 and none are found. */
 #define COPSE_REPAIR_MANY 3
 #define COPSE_REPAIR_CUT 4
-/* Of an allreduce whose phases run together: by which part of it the rate is below the optimum, and
- * ranks that searches of a try come upon there, of which 10,000,000 take up to half a second. Most
- * of many ranks find nothing at the optimum; where COPSE_NEAR_OPTIMUM leaves room enough, others
- * may too. */
-#define COPSE_REPAIR_RATES                                                                 \
-  {                                                                                        \
-    {{0, 1}, 3000000}, {{1, 100}, 20000000}, {{1, 200}, 12000000}, { {1, 1000}, 12000000 } \
+/* Where phases run together: prices of links begin at this steepness, which doubles where a pass
+ * leaves more than a part of what is too much, up to the steepest. Of prices only the ratio
+ * matters; their limits keep sums in 63 bits. Kids: ranks that hang on one that is moved, and may
+ * come in before it. */
+#define COPSE_REPAIR_STEEP 24
+#define COPSE_REPAIR_STEEPEST 768
+#define COPSE_REPAIR_MUCH 8
+#define COPSE_REPAIR_ONE ((int64_t)1 << 16)
+#define COPSE_REPAIR_MOST_POWER 20
+#define COPSE_REPAIR_MOST_CAPACITY ((int64_t)1 << 34)
+#define COPSE_REPAIR_MOST_PRICE ((int64_t)1 << 54)
+#define COPSE_REPAIR_KIDS 8
+/* There: by which part of it the rate is below the optimum, and how many nodes a try looks at for
+ * each rank. */
+#define COPSE_REPAIR_RATES                                                     \
+  {                                                                            \
+    {{0, 1}, 3000}, {{1, 1000}, 10000}, {{1, 200}, 10000}, { {1, 100}, 10000 } \
   }
 /* From so many ranks on they are looked for first: trees of unequal shares, made one by one, take a
  * second for 64 ranks and up to nine for 128. Of fewer they are where those are high. */

@@ -12,6 +12,16 @@
 #include "schedule/solve/policy.h"
 #include "schedule/solve/repair_internal.h"
 
+/* Where places are looked for: around, from there over links with room, or also over full ones,
+ * which something else then leaves. */
+enum reach { NEAR, FAR, FULL };
+
+/* WHOLE: trees as they are. IN_PIECES: trees that lost many ways are in pieces. STRICT: none is too
+ * high. SPARING: ways cross one full link at most. Where
+ * the links into each host are full, as on a torus, a way through another host's switch takes room
+ * without which some tree can't enter that host. */
+enum way { WHOLE, IN_PIECES, STRICT, SPARING };
+
 /* ---- numbers ------------------------------------------------------------------------------- */
 
 /* Numbers all; *fits: the schedule is one of all nodes of the healthy topology. */
@@ -37,24 +47,21 @@ static copse_status number_all(struct repairing *r, bool *fits) {
 
 static copse_status find_loads(struct repairing *r, bool *fits) {
   const struct copse_topology *healthy = r->from->healthy;
-  const struct copse_joint_part *part = r->from->together;
   COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
-  struct copse_q *loads, u, unit;
+  struct copse_q *loads, u;
   size_t n = (size_t)r->t->n_links;
   COPSE_DO(COPSE_ARRAY(&scratch, (size_t)healthy->n_links, loads, r->err));
   COPSE_DO(copse_numbering_loads(&r->numbers, r->each, loads, fits, r->err));
-  COPSE_DO(COPSE_ARRAYS(r->arena, n, int64_t, r->err, &r->load, &r->capacity, &r->aim));
+  COPSE_DO(COPSE_ARRAYS(r->arena, n, int64_t, r->err, &r->load, &r->capacity));
   COPSE_DO(COPSE_ARRAY(r->arena, n, r->back, r->err));
   COPSE_DO(copse_q_div((struct copse_q){r->k, 1}, r->from->x, &u, r->err));
-  COPSE_DO(copse_q_make(r->k, part ? part->weights[0] : 1, &unit, r->err));
   for (int e = 0; e < healthy->n_links && *fits; e++) {
     int src = r->numbers.all_of[healthy->links[e].src];
     int dst = r->numbers.all_of[healthy->links[e].dst], at = broken_link(r, src, dst);
     if (at < 0) continue;
     r->capacity[at] = in_trees(r->from->network->links[at].capacity, u);
     r->load[at] = loads[e].num;
-    r->back[at] = part ? broken_link(r, dst, src) : -1;
-    if (part) r->aim[at] = in_trees(part->broadcast[at] / 2 + part->reduce[r->back[at]] / 2, unit);
+    r->back[at] = r->from->together ? broken_link(r, dst, src) : -1;
   }
   return COPSE_OK;
 }
@@ -110,8 +117,7 @@ static copse_status add_variant(struct repairing *r, struct variant like, int *o
   return COPSE_OK;
 }
 
-/* Finds the variants of an image, the first of which is made where there is none. */
-static copse_status variants_of(struct repairing *r, int tree, int64_t number, int *first) {
+copse_status copse_repair_variants(struct repairing *r, int tree, int64_t number, int *first) {
   uint64_t key = key_of(r, tree, number);
   size_t cursor = 0;
   *first = copse_index_map_next(&r->of_image, key, &cursor);
@@ -129,8 +135,7 @@ static copse_status variants_of(struct repairing *r, int tree, int64_t number, i
   return copse_index_map_add(&r->of_image, key, *first, r->err);
 }
 
-/* Splits off the rest of a variant's trees: `trees` go on alone; *rest hangs on behind. */
-static copse_status split_variant(struct repairing *r, int index, int64_t trees, int *rest) {
+copse_status copse_repair_split(struct repairing *r, int index, int64_t trees, int *rest) {
   struct variant copy = r->variants[index];
   copy.trees -= trees;
   copy.capacity = 0;
@@ -141,30 +146,13 @@ static copse_status split_variant(struct repairing *r, int index, int64_t trees,
   return COPSE_OK;
 }
 
-/* Sets r->move_at. */
-static void mark(struct repairing *r, int index) {
-  const struct variant *v = &r->variants[index];
-  const struct variant *old = r->marked < 0 ? NULL : &r->variants[r->marked];
-  if (old == v) return;
-  for (int i = 0; old && i < old->n; i++) r->move_at[old->moves[i].rank] = 0;
-  for (int i = 0; i < v->n; i++) r->move_at[v->moves[i].rank] = i + 1;
-  r->marked = index;
-}
-
-/* Finds where a rank of the base tree is among those that have moved; -1: nowhere. */
-static int find_move(struct repairing *r, int index, int rank) {
-  mark(r, index);
-  return r->move_at[rank] - 1;
-}
-
 static int depth_of(struct repairing *r, int index, int rank) {
   const struct variant *v = &r->variants[index];
   mark(r, index);
   return copse_moved_depth(&r->trees[v->tree], v->moves, r->move_at, rank);
 }
 
-/* Detaches a rank of the base tree, which then hangs nowhere; *at: its place among those moved. */
-static copse_status detach(struct repairing *r, int index, int rank, int *at) {
+copse_status copse_repair_detach(struct repairing *r, int index, int rank, int *at) {
   struct variant *v = &r->variants[index];
   *at = find_move(r, index, rank);
   if (*at >= 0) {
@@ -189,8 +177,7 @@ static copse_status detach(struct repairing *r, int index, int rank, int *at) {
 /* Whether a search comes back over a link, at whose end it is; FULL's go over full ones too. */
 static bool may_cross(const struct repairing *r, int link, bool over_full) {
   int at = r->from->network->links[link].dst;
-  if (room(r, link) <= kept(r, link) && (!over_full || r->capacity[link] == 0 || r->held[link]))
-    return false;
+  if (room(r, link) <= 0 && (!over_full || r->capacity[link] == 0 || r->held[link])) return false;
   return !r->sparing || r->crossed[at] + r->was_full[link] <= 1;
 }
 
@@ -203,7 +190,6 @@ static void search_back(struct repairing *r, int index, int node, enum reach rea
   int n_again = 0, n_last = 0; /* nodes that full links are looked for at */
   int most = COPSE_REPAIR_ENDS_AT_FIRST;
   r->n_ends = 0;
-  if (r->n_looks > r->from->looks) return;
   r->n_searches++;
   r->stamp[node] = r->n_searches;
   r->away[node] = r->crossed[node] = 0;
@@ -224,7 +210,6 @@ static void search_back(struct repairing *r, int index, int node, enum reach rea
       }
       int rank = copse_image_rank(&r->images, r->variants[index].image, a, r->seen);
       int depth = depth_of(r, index, rank);
-      if (r->from->together) r->n_looks++;
       if (depth < 0 || depth > deepest) continue;
       r->ends[r->n_ends++] = (struct end){a, rank, depth, r->away[a]};
       if (depth <= wanted) wanted = INT_MAX;
@@ -243,8 +228,7 @@ static copse_status take_way(struct repairing *r, int end, int node, enum reach 
   const struct copse_net_link *links = r->from->network->links;
   int n = 1, *path;
   for (int v = end; v != node; v = links[r->via[v]].dst, n++)
-    if (reach != FULL && room(r, r->via[v]) - kept(r, r->via[v]) < *amount)
-      *amount = room(r, r->via[v]) - kept(r, r->via[v]);
+    if (reach != FULL && room(r, r->via[v]) < *amount) *amount = room(r, r->via[v]);
   COPSE_DO(COPSE_ARRAY(r->arena, (size_t)n, path, r->err));
   n = 0;
   for (int v = end; v != node; v = links[r->via[v]].dst) {
@@ -297,7 +281,7 @@ static copse_status attach_free(struct repairing *r, int index, int at, enum rea
   if (amount < v->trees) {
     struct place placed = v->places[at];
     v->places[at].n_path = 0;
-    COPSE_DO(split_variant(r, index, amount, rest));
+    COPSE_DO(copse_repair_split(r, index, amount, rest));
     v = &r->variants[index];
     v->places[at] = placed;
   }
@@ -333,7 +317,7 @@ static copse_status try_moving(struct repairing *r, int index, int rank, bool lo
     move = r->variants[index].moves[before];
     place = r->variants[index].places[before];
   }
-  COPSE_DO(detach(r, index, rank, &moved));
+  COPSE_DO(copse_repair_detach(r, index, rank, &moved));
   COPSE_DO(attach_free(r, index, moved, reach, &rest, done));
   if (lower && rest >= 0) put_back(r, rest, moved, move, place, before >= 0);
   if (*done && (!lower || depth_of(r, index, rank) < depth)) return COPSE_OK;
@@ -481,24 +465,24 @@ static bool is_cut_off(const struct repairing *r, int tree, int64_t image) {
   return v >= 0 && lost_many(r, &r->variants[v]);
 }
 
-/* Detaches a way of an image's trees: all of it, or so much that a link has `wanted` room; *left:
- * not all. */
+/* Detaches a way of an image's trees: all of it, or so much that a link has room; *left: not all.
+ */
 static copse_status detach_user(struct repairing *r, struct copse_image_user at, int link,
-                                int64_t wanted, bool *left) {
+                                bool *left) {
   struct copse_tree_user user = r->users[at.user];
   struct copse_image image = copse_image_of(&r->images, at.image);
   int first, moved, rest;
   *left = false;
   if (is_gone(r, &image, r->base.trees[user.tree].root)) return COPSE_OK;
   if (is_gone(r, &image, user.rank)) return COPSE_OK;
-  COPSE_DO(variants_of(r, user.tree, at.image, &first));
+  COPSE_DO(copse_repair_variants(r, user.tree, at.image, &first));
   for (int v = first; v >= 0; v = r->variants[v].next) {
     if (find_move(r, v, user.rank) >= 0) continue;
-    *left = link >= 0 && room(r, link) >= wanted;
+    *left = link >= 0 && room(r, link) >= 0;
     if (*left) break;
-    if (link >= 0 && wanted - room(r, link) < r->variants[v].trees)
-      COPSE_DO(split_variant(r, v, wanted - room(r, link), &rest));
-    COPSE_DO(detach(r, v, user.rank, &moved));
+    if (link >= 0 && -room(r, link) < r->variants[v].trees)
+      COPSE_DO(copse_repair_split(r, v, -room(r, link), &rest));
+    COPSE_DO(copse_repair_detach(r, v, user.rank, &moved));
     r->last_image = at.image;
   }
   return COPSE_OK;
@@ -518,15 +502,15 @@ static copse_status detach_gone(struct repairing *r, int src, int dst) {
     if (is_gone(r, &image, user.rank) && !is_gone(r, &image, r->base.trees[user.tree].root) &&
         copse_image_node(&r->images, &image, end) == dst)
       give_way(r, user.tree, &image, user.rank, r->each[user.tree]);
-    COPSE_DO(detach_user(r, all.item[i], -1, 0, &left));
+    COPSE_DO(detach_user(r, all.item[i], -1, &left));
   }
   return COPSE_OK;
 }
 
-/* Detaches what crosses a link until it has `wanted` room; of trees that lost many ways, which
+/* Detaches what crosses a link until it has room; of trees that lost many ways, which
  * become high, only what others don't make. The image of before is looked at first: neighbouring
  * images cross neighbouring links. */
-static copse_status make_room(struct repairing *r, int link, int64_t wanted) {
+static copse_status make_room(struct repairing *r, int link) {
   const struct copse_link *of = &r->t->links[link];
   struct copse_image_users *all = &r->left[link];
   int start = 0;
@@ -534,26 +518,14 @@ static copse_status make_room(struct repairing *r, int link, int64_t wanted) {
     COPSE_DO(copse_numbering_image_users(&r->numbers, &r->images, &r->crossing, of->src, of->dst,
                                          r->arena, all, r->err));
   while (start < all->n && all->item[start].image < r->last_image) start++;
-  for (int i = 0; i < 2 * all->n && room(r, link) < wanted; i++) {
+  for (int i = 0; i < 2 * all->n && room(r, link) < 0; i++) {
     struct copse_image_user *at = &all->item[(start + i) % all->n];
     bool left, of_all = i >= all->n;
     if (at->user < 0 || (!of_all && is_cut_off(r, r->users[at->user].tree, at->image))) continue;
-    COPSE_DO(detach_user(r, *at, link, wanted, &left));
+    COPSE_DO(detach_user(r, *at, link, &left));
     if (!left) at->user = -1;
   }
   return COPSE_OK;
-}
-
-/* Moves load that is too much off the direction further above its aim, then off the other. */
-static copse_status relieve(struct repairing *r, int link) {
-  int back = r->back[link];
-  int64_t over = r->load[link] - r->aim[link], over_back = 0;
-  if (back >= 0) over_back = r->load[back] - r->aim[back];
-  bool first = over_back > 0 && over_back > over;
-  if (first)
-    COPSE_DO(make_room(r, back, over_back < -room(r, link) ? room(r, link) + over_back : 0));
-  if (room(r, link) < kept(r, link)) COPSE_DO(make_room(r, link, kept(r, link)));
-  return back >= 0 && !first && room(r, link) < 0 ? make_room(r, back, 0) : COPSE_OK;
 }
 
 /* Pushes trees that are as in the healthy schedule off a full link, for the rank that was hung over
@@ -563,11 +535,11 @@ static copse_status push_out(struct repairing *r, int index) {
     struct place place = r->variants[index].places[i];
     for (int p = 0; p + 1 < place.n_path; p++) {
       int at, e = broken_link(r, place.path[p], place.path[p + 1]);
-      if (room(r, e) >= kept(r, e)) continue;
-      COPSE_DO(relieve(r, e));
-      r->held[e] = room(r, e) < kept(r, e);
+      if (room(r, e) >= 0) continue;
+      COPSE_DO(make_room(r, e));
+      r->held[e] = room(r, e) < 0;
       if (!r->held[e]) continue;
-      COPSE_DO(detach(r, index, r->variants[index].moves[i].rank, &at));
+      COPSE_DO(copse_repair_detach(r, index, r->variants[index].moves[i].rank, &at));
       break;
     }
   }
@@ -578,15 +550,9 @@ static copse_status push_out(struct repairing *r, int index) {
 static copse_status cut_again(struct repairing *r, int index) {
   int at;
   for (int i = r->base.n_absent; i < r->variants[index].n; i++)
-    COPSE_DO(detach(r, index, r->variants[index].moves[i].rank, &at));
+    COPSE_DO(copse_repair_detach(r, index, r->variants[index].moves[i].rank, &at));
   r->variants[index].first += r->variants[index].n / 3 + 1;
   return COPSE_OK;
-}
-
-/* Counts the full links that a try may take. */
-static int most_turns(const struct repairing *r) {
-  int of_ranks = r->from->together ? COPSE_REPAIR_RANK_TURNS * r->base.n_ranks : 0;
-  return copse_larger(COPSE_REPAIR_TURNS, of_ranks);
 }
 
 /* Settles a variant, over full links where nothing else is found: then *pushed. One that is not to
@@ -595,7 +561,7 @@ static copse_status settle_variant(struct repairing *r, int index, bool *settled
   bool moving = true, hangs;
   int left = r->strict ? COPSE_REPAIR_AGAIN : 0;
   COPSE_DO(settle_free(r, index, settled));
-  while (!*settled && (moving || left-- > 0) && r->n_turns++ < most_turns(r)) {
+  while (!*settled && (moving || left-- > 0) && r->n_turns++ < COPSE_REPAIR_TURNS) {
     if (moving) {
       COPSE_DO(settle_some(r, index, FULL, true, false, &moving, &hangs));
       COPSE_DO(push_out(r, index));
@@ -623,22 +589,14 @@ static copse_status settle(struct repairing *r, bool *settled) {
   return COPSE_OK;
 }
 
-/* Detaches all that has lost its way, then what links with too much carry, or more than their aim
- * where the way back needs the room. No height matters here. */
-static copse_status detach_all(struct repairing *r) {
+/* Detaches all that has lost its way. No height matters here, nor below. */
+static copse_status detach_lost(struct repairing *r) {
   const struct copse_topology *healthy = r->from->healthy;
   for (int e = 0; e < healthy->n_links; e++) {
     int src = r->numbers.all_of[healthy->links[e].src],
         dst = r->numbers.all_of[healthy->links[e].dst];
     if (broken_link(r, src, dst) < 0) COPSE_DO(detach_gone(r, src, dst));
   }
-  for (int e = 0; e < r->t->n_links && r->from->together; e++) {
-    int64_t over = r->load[e] - r->aim[e], missing = kept(r, e) - room(r, e);
-    if (over > missing) over = missing;
-    if (over > 0) COPSE_DO(make_room(r, e, room(r, e) + over));
-  }
-  for (int e = 0; e < r->t->n_links; e++)
-    if (room(r, e) < 0) COPSE_DO(relieve(r, e));
   return COPSE_OK;
 }
 
@@ -666,7 +624,7 @@ static copse_status prepare(struct repairing *r, bool *fits) {
 
 /* ---- what was made ------------------------------------------------------------------------- */
 
-static copse_status keep(struct repairing *r, struct copse_schedule *s) {
+copse_status copse_repair_keep(struct repairing *r, struct copse_schedule *s) {
   struct copse_schedule_change *changes;
   int n = 0;
   COPSE_DO(COPSE_ARRAY(r->arena, r->n_variants, changes, r->err));
@@ -687,7 +645,7 @@ static copse_status keep(struct repairing *r, struct copse_schedule *s) {
                                 &s->time_per_GB, r->err);
 }
 
-static void release(struct repairing *r) {
+void copse_repair_release(struct repairing *r) {
   free(r->variants);
   copse_index_map_free(&r->of_image);
 }
@@ -701,7 +659,7 @@ static copse_status cut_trees(struct repairing *r) {
     if (!lost_many(r, &r->variants[v])) continue;
     for (int left = COPSE_REPAIR_CUT; left > 1; left--) {
       if (r->variants[at].trees < left) continue;
-      COPSE_DO(split_variant(r, at, r->variants[at].trees / left, &rest));
+      COPSE_DO(copse_repair_split(r, at, r->variants[at].trees / left, &rest));
       at = rest;
       r->variants[at].first = r->variants[at].n * (COPSE_REPAIR_CUT + 1 - left) / COPSE_REPAIR_CUT;
     }
@@ -729,69 +687,83 @@ static copse_status detach_high(struct repairing *r) {
   return COPSE_OK;
 }
 
-/* Places all that is detached, in copies of room and variants, and remakes what is too high. What
- * is made is kept if lower than *lowest, its new height. */
-static copse_status try_height(struct repairing *detached, int higher, enum way way,
-                               struct copse_schedule *schedule, int *lowest) {
-  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  COPSE_AT_END(release) struct repairing r = *detached;
-  int height = INT_MAX;
-  r.arena = &arena, r.n_looks = 0, r.marked = -1;
-  r.variants = NULL, r.n_variants = r.variants_capacity = 0;
-  r.of_image = (struct copse_index_map){0};
-  r.higher = higher, r.strict = way == STRICT, r.sparing = way == SPARING;
-  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.load, r.err));
-  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.held, r.err));
-  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_links, r.left, r.err));
-  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.t->n_nodes, r.stamp, r.err)); /* searches count anew */
-  COPSE_DO(COPSE_ARRAY(r.arena, (size_t)r.from->healthy->n_ranks, r.move_at, r.err));
-  memcpy(r.load, detached->load, (size_t)r.t->n_links * sizeof *r.load);
+copse_status copse_repair_copy(const struct repairing *detached, struct copse_arena *arena,
+                               struct repairing *r) {
+  *r = *detached;
+  r->arena = arena, r->marked = -1;
+  r->variants = NULL, r->n_variants = r->variants_capacity = 0;
+  r->of_image = (struct copse_index_map){0};
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)r->t->n_links, r->load, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)r->t->n_links, r->held, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)r->t->n_links, r->left, r->err));
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)r->t->n_nodes, r->stamp, r->err)); /* searches count anew */
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)r->from->healthy->n_ranks, r->move_at, r->err));
+  memcpy(r->load, detached->load, (size_t)r->t->n_links * sizeof *r->load);
   for (size_t i = 0; i < detached->n_variants; i++) {
     struct variant copy = detached->variants[i];
-    uint64_t key = key_of(&r, copy.tree, copy.image);
+    uint64_t key = key_of(r, copy.tree, copy.image);
     size_t cursor = 0;
     int index;
     copy.capacity = 0;
-    COPSE_DO(reserve(&r, &copy, copy.n + 1));
-    COPSE_DO(add_variant(&r, copy, &index));
-    if (copse_index_map_next(&r.of_image, key, &cursor) < 0)
-      COPSE_DO(copse_index_map_add(&r.of_image, key, index, r.err));
+    COPSE_DO(reserve(r, &copy, copy.n + 1));
+    COPSE_DO(add_variant(r, copy, &index));
+    if (copse_index_map_next(&r->of_image, key, &cursor) < 0)
+      COPSE_DO(copse_index_map_add(&r->of_image, key, index, r->err));
   }
-  if (way == IN_PIECES || (way == STRICT && r.from->together)) COPSE_DO(cut_trees(&r));
-  for (int round = 0; round < (r.from->once ? 1 : COPSE_REPAIR_ROUNDS); round++) {
+  return COPSE_OK;
+}
+
+/* Places all that is detached, in a copy, and remakes what is too high. What is made is kept if
+ * lower than *lowest, its new height. */
+static copse_status try_height(const struct repairing *detached, int higher, enum way way,
+                               struct copse_schedule *schedule, int *lowest) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  COPSE_AT_END(copse_repair_release) struct repairing r = {0};
+  int height = INT_MAX;
+  COPSE_DO(copse_repair_copy(detached, &arena, &r));
+  r.higher = higher, r.strict = way == STRICT, r.sparing = way == SPARING;
+  if (way == IN_PIECES) COPSE_DO(cut_trees(&r));
+  for (int round = 0; round < COPSE_REPAIR_ROUNDS; round++) {
     if (round > 0) COPSE_DO(detach_high(&r));
     COPSE_DO(place_all(&r, &height));
-    detached->n_looks = r.n_looks;
     if (height >= *lowest) break;
     *lowest = height;
-    COPSE_DO(keep(&r, schedule));
+    COPSE_DO(copse_repair_keep(&r, schedule));
     if (height <= r.height + COPSE_REPAIR_HIGHEST) break;
   }
   return COPSE_OK;
 }
 
 /* Tries that make trees too high only where nothing else is found; then that never do; then those
- * that spare full links; the first that is low enough, else the lowest; none after many looks. */
+ * that spare full links; the first that is low enough, else the lowest. */
+static copse_status try_all(struct repairing *r, struct copse_schedule *schedule, bool *made) {
+  int lowest = INT_MAX, most = r->height + COPSE_REPAIR_HIGHEST;
+  for (int e = 0; e < r->t->n_links; e++)
+    if (room(r, e) < 0) COPSE_DO(make_room(r, e));
+  for (enum way way = WHOLE; way <= SPARING; way++) {
+    if (way == IN_PIECES && r->k == 1) continue; /* one tree of a root cannot be cut */
+    for (int higher = COPSE_REPAIR_HIGHER; higher <= COPSE_REPAIR_HIGHEST && lowest > most;
+         higher++)
+      COPSE_DO(try_height(r, higher, way, schedule, &lowest));
+  }
+  *made = lowest < INT_MAX;
+  return COPSE_OK;
+}
+
 copse_status copse_repair_trees(const struct copse_repair *repair, struct copse_schedule *schedule,
                                 bool *made, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
-  COPSE_AT_END(release) struct repairing r = {.from = repair, .t = repair->topology, .marked = -1};
+  COPSE_AT_END(copse_repair_release)
+  struct repairing r = {.from = repair, .t = repair->topology, .marked = -1};
   bool fits;
-  int lowest = INT_MAX;
   r.arena = &arena, r.err = err;
   *made = false;
   COPSE_DO(prepare(&r, &fits));
   if (!fits) return COPSE_OK;
-  COPSE_DO(detach_all(&r));
-  int most = r.height + COPSE_REPAIR_HIGHEST;
-  enum way end = repair->together ? STRICT : SPARING;
-  for (enum way way = repair->in_pieces ? IN_PIECES : WHOLE; way <= end; way++) {
-    if (way == IN_PIECES && r.k == 1) continue; /* one tree of a root cannot be cut */
-    int higher = repair->together && way == STRICT ? COPSE_REPAIR_HIGHEST : COPSE_REPAIR_HIGHER;
-    int last = repair->in_pieces && way == IN_PIECES ? COPSE_REPAIR_HIGHER : COPSE_REPAIR_HIGHEST;
-    for (; higher <= last && lowest > most && r.n_looks <= repair->looks; higher++)
-      COPSE_DO(try_height(&r, higher, way, schedule, &lowest));
-  }
-  *made = lowest < INT_MAX;
+  COPSE_DO(detach_lost(&r));
+  if (repair->together)
+    COPSE_DO(copse_repair_by_prices(&r, schedule, made));
+  else
+    COPSE_DO(try_all(&r, schedule, made));
   return !*made || schedule->n_rotations > 0 ? COPSE_OK : copse_schedule_expand(schedule, err);
 }

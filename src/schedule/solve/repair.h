@@ -15,15 +15,12 @@ struct copse_repair {
   const struct copse_network *network; /* of `topology`, links in its order, all ranks roots */
   struct copse_q x;                    /* the rate of each root that links are to carry */
   int64_t k;                           /* trees of a root are a multiple of this */
-  /* NULL, or an allreduce's reduction runs at the same time, the broadcast turned round, so that a
-   * link's load is that of its way back too: what the optimum's phases have of links, with equal
-   * weights. Each try of such a repair ends where it has looked at so many ranks, and the repair
-   * with it; trees that lost many ways are in pieces, unless `in_pieces` is false and whole ones
-   * will do. */
-  const struct copse_joint_part *together;
-  int64_t looks;
-  bool in_pieces;
-  bool once; /* what is too high is not made anew: low trees are known, of another rate */
+  /* Whether an allreduce's reduction runs at the same time, the broadcast turned round, so that a
+   * link's load is that of its way back too. Then there is one try, by prices: no tree is more than
+   * COPSE_REPAIR_HIGHEST hops higher than the healthy ones, and it ends where it has looked at
+   * `looks` nodes for each rank. */
+  bool together;
+  int looks;
 };
 
 /*
@@ -42,7 +39,7 @@ struct copse_repair {
  * Where no way has room it takes one over full links, and of the other trees there some give way:
  * they find other places likewise.
  *
- * Where that is too high, and first where phases run together, a tree that lost many ways is cut
+ * Where that is too high, a tree that lost many ways is cut
  * into pieces, each of which enters another host first and branches there: of a root whose NIC is
  * down they have the room of several hosts for all that it sent by itself.
  *
@@ -54,6 +51,8 @@ struct copse_repair {
  * too high; rather others give way on full links, and a tree that is stuck is made anew. At last
  * ways cross one link at most that was full: on a torus whose links are all full a way through
  * another host's switch takes room without which no tree can be repaired.
+ *
+ * Where phases run together nearly all links are full, and places are found by prices (trees.c).
  *
  * The optimum is no matter of trust: trees are held against the capacities that reach it, and
  * whoever reads the schedule adds them up again. That they are found is a heuristic. It is local:

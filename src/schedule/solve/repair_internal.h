@@ -24,16 +24,6 @@ struct variant {
   struct place *places;
 };
 
-/* Where places are looked for: around, from there over links with room, or also over full ones,
- * which something else then leaves. */
-enum reach { NEAR, FAR, FULL };
-
-/* WHOLE: trees as they are. IN_PIECES: trees that lost many ways are in pieces. STRICT: none is too
- * high; where phases run together in pieces too. SPARING: ways cross one full link at most. Where
- * the links into each host are full, as on a torus, a way through another host's switch takes room
- * without which some tree can't enter that host. */
-enum way { WHOLE, IN_PIECES, STRICT, SPARING };
-
 /* A rank that another can hang on: its node in the image, its number and depth in the tree, and how
  * many links away it is. */
 struct end {
@@ -60,7 +50,6 @@ struct repairing {
   /* ---- links of t, in trees ---- */
   int64_t *capacity; /* [n_links] room for all */
   int64_t *load;     /* [n_links] what is there */
-  int64_t *aim;      /* [n_links] what the optimum of both phases together has there */
   int *back;         /* [n_links] the way back, whose load counts too; or -1 */
   bool *held;        /* [n_links] full of what has come there */
   bool *was_full;    /* [n_links] before anything was detached */
@@ -81,7 +70,6 @@ struct repairing {
   bool strict;     /* or must not */
   bool sparing;    /* ways cross one link that was full, at most */
   int n_turns;     /* how often something took a full link */
-  int64_t n_looks; /* at ranks, together */
 
   /* ---- a search [t->n_nodes] ---- */
   int *via;   /* the link that it came by */
@@ -117,12 +105,6 @@ static inline int64_t room(const struct repairing *r, int link) {
   return r->back[link] < 0 ? rest : rest - r->load[r->back[link]];
 }
 
-/* Returns the room of a link that is kept free so that the link back can reach its aim. */
-static inline int64_t kept(const struct repairing *r, int link) {
-  int back = r->back[link];
-  return back >= 0 && r->aim[back] > r->load[back] ? r->aim[back] - r->load[back] : 0;
-}
-
 /* Whether an image has a rank of the base tree at a node that is gone. */
 static inline bool is_gone(const struct repairing *r, const struct copse_image *image, int rank) {
   return copse_image_node(&r->images, image, r->base.rank_nodes[rank]) >= r->t->n_nodes;
@@ -143,3 +125,39 @@ static inline int64_t in_trees(int64_t amount, struct copse_q u) {
   __int128 trees = (__int128)amount * u.num / u.den;
   return trees > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)trees;
 }
+
+/* Sets r->move_at. */
+static inline void mark(struct repairing *r, int index) {
+  const struct variant *v = &r->variants[index];
+  const struct variant *old = r->marked < 0 ? NULL : &r->variants[r->marked];
+  if (old == v) return;
+  for (int i = 0; old && i < old->n; i++) r->move_at[old->moves[i].rank] = 0;
+  for (int i = 0; i < v->n; i++) r->move_at[v->moves[i].rank] = i + 1;
+  r->marked = index;
+}
+
+/* Finds where a rank of the base tree is among those that have moved; -1: nowhere. */
+static inline int find_move(struct repairing *r, int index, int rank) {
+  mark(r, index);
+  return r->move_at[rank] - 1;
+}
+
+/* Finds the variants of an image, the first of which is made where there is none. */
+copse_status copse_repair_variants(struct repairing *r, int tree, int64_t image,
+                                   int *first) COPSE_CHECKED;
+/* Splits off the rest of a variant's trees: `trees` go on alone; *rest hangs on behind. */
+copse_status copse_repair_split(struct repairing *r, int index, int64_t trees,
+                                int *rest) COPSE_CHECKED;
+/* Detaches a rank of the base tree, which then hangs nowhere; *at: its place among those moved. */
+copse_status copse_repair_detach(struct repairing *r, int index, int rank, int *at) COPSE_CHECKED;
+
+/* Copies what a try changes: room and variants, which copse_repair_release frees. */
+copse_status copse_repair_copy(const struct repairing *detached, struct copse_arena *arena,
+                               struct repairing *r) COPSE_CHECKED;
+void copse_repair_release(struct repairing *r);
+/* Writes the variants as changes of the schedule's trees. */
+copse_status copse_repair_keep(struct repairing *r, struct copse_schedule *s) COPSE_CHECKED;
+
+/* Places all that has lost its way, where phases run together (trees.c). */
+copse_status copse_repair_by_prices(struct repairing *detached, struct copse_schedule *schedule,
+                                    bool *made) COPSE_CHECKED;

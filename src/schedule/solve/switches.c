@@ -33,7 +33,6 @@ struct shares_job {
   const struct copse_symmetry *symmetries; /* NULL: ranks and links count one by one */
   const bool *unbalanced;
   struct copse_q at_least;
-  bool level; /* for repair: see level_links */
   int max_columns;
   const struct copse_progress *progress;
   struct copse_shares *out;
@@ -52,10 +51,8 @@ static const int *symmetry(const struct shares_job *j, int i) {
   return j->symmetries->generators[i].image;
 }
 
-/* Solves with no share above `most` of the rate and no phase above `most_of_link` of a link, or
- * 0/1: any. */
-static copse_status solve(struct shares_job *j, struct copse_q most, struct copse_q most_of_link,
-                          struct copse_joint *out) {
+/* Solves with no share above `most` of the rate; 0/1: any. */
+static copse_status solve(struct shares_job *j, struct copse_q most, struct copse_joint *out) {
   struct copse_joint_group all = {.n_members = j->network->n_terminals,
                                   .members = j->network->terminals,
                                   .broadcasts = true,
@@ -67,7 +64,6 @@ static copse_status solve(struct shares_job *j, struct copse_q most, struct cops
       .n_symmetries = n_symmetries(j),
       .symmetries = j->symmetries ? j->symmetries->generators : NULL,
       .most = most,
-      .most_of_link = most_of_link,
       .whole_links = !j->symmetries && !j->unbalanced,
       .at_least = j->at_least,
       .progress = j->progress};
@@ -190,31 +186,6 @@ static bool keeps_rate(const struct shares_job *j, const struct copse_joint *joi
   return joint->outcome == COPSE_JOINT_PROVED && copse_q_eq(joint->rate, j->out->rate);
 }
 
-/*
- * Divides each link between the phases as evenly as the optimum allows, into out->even. Healthy
- * trees load links alike both ways. On rails the corner that the simplex method stops at gives most
- * links of a rail to one phase alone, where a fat tree's has that for a link or two: all trees of
- * the other phase would have to leave them, though little of that is for what is broken.
- */
-static copse_status level_links(struct shares_job *j, struct copse_q most) {
-  int low = COPSE_SHARES_LINK_PARTS / 2, high = COPSE_SHARES_LINK_PARTS;
-  while (high - low > 1) {
-    struct copse_joint tried;
-    int middle = (low + high) / 2;
-    copse_status status = solve(j, most, (struct copse_q){middle, COPSE_SHARES_LINK_PARTS}, &tried);
-    if (status == COPSE_OK && keeps_rate(j, &tried)) {
-      copse_joint_free(&j->out->even);
-      j->out->even = tried;
-      high = middle;
-    } else {
-      copse_joint_free(&tried);
-      low = middle;
-    }
-    if (status != COPSE_OK) return status;
-  }
-  return COPSE_OK;
-}
-
 /* Chooses even shares. Whole links have them already; a programme by symmetries has them by
  * limits. */
 static copse_status choose_part(struct shares_job *j) {
@@ -224,10 +195,8 @@ static copse_status choose_part(struct shares_job *j) {
   for (int64_t most = 1; most < n && j->symmetries; most *= 2) {
     copse_joint_free(&out->even);
     struct copse_q limit = {most, n};
-    COPSE_DO(solve(j, limit, COPSE_Q_ZERO, &out->even));
+    COPSE_DO(solve(j, limit, &out->even));
     if (!keeps_rate(j, &out->even)) continue;
-    out->can_level = most == 1;
-    if (j->level && out->can_level) COPSE_DO(level_links(j, limit));
     out->part = &out->even.parts[0];
     break;
   }
@@ -236,7 +205,7 @@ static copse_status choose_part(struct shares_job *j) {
 
 static copse_status find_shares(struct shares_job *j) {
   struct copse_shares *out = j->out;
-  COPSE_DO(solve(j, COPSE_Q_ZERO, COPSE_Q_ZERO, &out->joint));
+  COPSE_DO(solve(j, COPSE_Q_ZERO, &out->joint));
   out->outcome =
       out->joint.outcome == COPSE_JOINT_CLOSE ? COPSE_JOINT_UNPROVED : out->joint.outcome;
   out->rate = out->joint.rate;
@@ -274,7 +243,7 @@ static copse_status try(const struct copse_topology *topology, bool by_symmetrie
  * any, which make one of ranks and links that they map to each other (their shares are the same
  * then), else one by one. Of all optimal ones it takes those of which the largest is within a
  * factor of two of the least possible, where the simplex method finds them: they make more, but
- * lower trees. `level`: of equal ones, where that is optimal, links as even between the phases.
+ * lower trees.
  * `instance` is the topology's, all ranks roots. at_least: a rate that is known to be possible;
  * 0/1: none. unbalanced: NULL, or [n_nodes] relays that need not be balanced, as
  * copse_mark_unbalanced has them; then the rate and its proof are all there is of the result.
@@ -285,11 +254,10 @@ static copse_status try(const struct copse_topology *topology, bool by_symmetrie
 static copse_status shares_find(const struct copse_topology *topology,
                                 const struct copse_solve_options *options,
                                 const struct copse_instance *instance, struct copse_q at_least,
-                                const bool *unbalanced, bool level, struct copse_shares *out,
+                                const bool *unbalanced, struct copse_shares *out,
                                 struct copse_err *err) {
   struct shares_job j = {.network = &instance->network,
                          .unbalanced = unbalanced,
-                         .level = level,
                          .at_least = at_least,
                          .progress = options->progress,
                          .out = out,
@@ -309,7 +277,7 @@ static copse_status shares_find(const struct copse_topology *topology,
 copse_status copse_shares_find_time(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
                                     const struct copse_instance *instance, struct copse_q at_most,
-                                    bool only_faster, bool level, struct copse_shares *shares,
+                                    bool only_faster, struct copse_shares *shares,
                                     struct copse_q *time, struct copse_err *err) {
   struct copse_q scale = {instance->scale, 1}, at_least = COPSE_Q_ZERO;
   *shares = (struct copse_shares){.outcome = COPSE_JOINT_NOT_BETTER};
@@ -317,7 +285,7 @@ copse_status copse_shares_find_time(const struct copse_topology *topology,
   if (only_faster) COPSE_DO(copse_q_div(scale, at_most, &at_least, err));
   shares->outcome = COPSE_JOINT_TOO_LARGE;
   if (topology->n_ranks <= COPSE_SYMMETRY_RANKS)
-    COPSE_DO(shares_find(topology, options, instance, at_least, NULL, level, shares, err));
+    COPSE_DO(shares_find(topology, options, instance, at_least, NULL, shares, err));
   if (shares->outcome == COPSE_JOINT_PROVED && copse_q_div(scale, shares->rate, time, NULL))
     shares->outcome = COPSE_JOINT_UNPROVED;
   if (is_open(shares))
@@ -748,7 +716,7 @@ copse_status copse_bound_with_switches(const struct copse_topology *topology,
   double start = copse_clock_seconds();
   COPSE_DO(copse_calloc((size_t)topology->n_nodes, sizeof *unbalanced, &unbalanced, err));
   copse_mark_unbalanced(topology, unbalanced);
-  COPSE_DO(shares_find(topology, options, instance, COPSE_Q_ZERO, unbalanced, false, &proof, err));
+  COPSE_DO(shares_find(topology, options, instance, COPSE_Q_ZERO, unbalanced, &proof, err));
   seconds->optimum += copse_clock_seconds() - start;
   if (proof.outcome != COPSE_JOINT_PROVED || copse_q_div(scale, proof.rate, &time, NULL))
     return COPSE_OK;

@@ -93,7 +93,6 @@ struct copse_shares {
   struct copse_joint_cut *cuts;
   struct copse_q *potentials;     /* [n_nodes], 0 for terminals */
   struct copse_joint joint, even; /* as first found; with smaller largest shares */
-  bool can_level; /* shares are equal by limits, so that `level` changes what links carry */
   struct copse_arena arena;
 };
 
@@ -114,16 +113,14 @@ static inline bool copse_shares_are_equal(const struct copse_shares *shares, int
 
 /*
  * Finds the best shares and the time T/M that they reach. at_most: a time that equal shares reach;
- * with `only_faster` the search ends as soon as nothing faster is possible. `level`: for repair;
- * where equal shares are as good, links are divided between the phases as evenly as these allow,
- * which takes some more programmes. *shares is freed by
- * the caller in every case; unless its outcome is COPSE_JOINT_PROVED, *time means nothing.
+ * with `only_faster` the search ends as soon as nothing faster is possible. *shares is freed by the
+ * caller in every case; unless its outcome is COPSE_JOINT_PROVED, *time means nothing.
  * options->notes says where they were not looked for or can't be stated.
  */
 copse_status copse_shares_find_time(const struct copse_topology *topology,
                                     const struct copse_solve_options *options,
                                     const struct copse_instance *instance, struct copse_q at_most,
-                                    bool only_faster, bool level, struct copse_shares *shares,
+                                    bool only_faster, struct copse_shares *shares,
                                     struct copse_q *time, struct copse_err *err) COPSE_CHECKED;
 
 /* Sets the bound of an allreduce that the narrowest cut gives; it holds for any. */

@@ -1,4 +1,5 @@
-/* Inside src/schedule/solve only: from the solver's forests to the trees of a schedule. */
+/* Inside src/schedule/solve only: from the solver's forests to the trees of a schedule. (trees.c
+ * also has repair by prices, of repair_internal.h.) */
 #pragma once
 
 #include "schedule/solve/instance.h"

@@ -724,7 +724,9 @@ static copse_status keep_trees(const struct copse_numbering *numbers, const int6
   return COPSE_OK;
 }
 
-/* Changes of the trees from `first` on. */
+COPSE_ORDER(by_dst, struct copse_schedule_edge, COPSE_UP(dst) ?: COPSE_UP(src))
+
+/* Changes of the trees from `first` on, edges in an order. */
 static copse_status keep_changes(const struct copse_numbering *numbers,
                                  const struct copse_schedule_change *changes, int n, bool reduce,
                                  int first, struct copse_schedule *s,
@@ -736,6 +738,7 @@ static copse_status keep_changes(const struct copse_numbering *numbers,
     COPSE_DO(COPSE_ARRAY(&s->arena, (size_t)to->n_edges, edges, err));
     for (int e = 0; e < to->n_edges; e++)
       COPSE_DO(copy_edge(numbers, &changes[i].edges[e], reduce, NULL, &s->arena, &edges[e], err));
+    COPSE_SORT(edges, to->n_edges, by_dst);
     to->tree += first;
     to->edges = edges;
     COPSE_DO(copse_q_div(to->weight, (struct copse_q){s->n_ranks, 1}, &to->weight, err));
@@ -743,7 +746,33 @@ static copse_status keep_changes(const struct copse_numbering *numbers,
   return COPSE_OK;
 }
 
-COPSE_ORDER(by_image, struct copse_schedule_change, COPSE_UP(tree) ?: COPSE_UP(image))
+static int compare_edges(const struct copse_schedule_change *a,
+                         const struct copse_schedule_change *b) {
+  int order = 0;
+  for (int e = 0; e < a->n_edges && order == 0; e++) {
+    const struct copse_schedule_edge *x = &a->edges[e], *y = &b->edges[e];
+    order = COPSE_COMPARE(x->n_path, y->n_path);
+    for (int i = 0; i < x->n_path && order == 0; i++) order = COPSE_COMPARE(x->path[i], y->path[i]);
+  }
+  return order;
+}
+COPSE_ORDER(by_image, struct copse_schedule_change,
+            COPSE_UP(tree) ?: COPSE_UP(image) ?: COPSE_UP(n_edges) ?: compare_edges(a, b))
+
+/* Makes one change of those of an image that have the same edges. */
+static copse_status merge_changes(struct copse_schedule_change *list, int *n,
+                                  struct copse_err *err) {
+  int kept = 0;
+  COPSE_SORT(list, *n, by_image);
+  for (int i = 0; i < *n; i++) {
+    if (kept > 0 && by_image(&list[kept - 1], &list[i]) == 0)
+      COPSE_DO(copse_q_add(list[kept - 1].weight, list[i].weight, &list[kept - 1].weight, err));
+    else
+      list[kept++] = list[i];
+  }
+  *n = kept;
+  return COPSE_OK;
+}
 
 copse_status copse_numbering_keep(const struct copse_numbering *numbers, const int64_t *each,
                                   const struct copse_schedule_change *changes, int n,
@@ -766,6 +795,5 @@ copse_status copse_numbering_keep(const struct copse_numbering *numbers, const i
                         trees, err));
     COPSE_DO(keep_changes(numbers, changes, n, reduce, first, s, list, err));
   }
-  COPSE_SORT(list, s->n_changes, by_image);
-  return COPSE_OK;
+  return merge_changes(list, &s->n_changes, err);
 }

@@ -112,7 +112,7 @@ static const struct copse_json_key change_keys[] = {
     {"weight", COPSE_JSON_NEEDED | COPSE_JSON_POSITIVE,
      "the fraction of M that goes this way, such as \"1/16\""},
     {"edges", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY,
-     "such as [{\"src\": 0, \"dst\": 1, \"path\": [\"gpu0\", \"gpu1\"]}]"},
+     "numbers of \"edges\", or such as [{\"src\": 0, \"dst\": 1, \"path\": [\"gpu0\", \"gpu1\"]}]"},
     {0}};
 
 static const struct copse_json_key tree_keys[] = {
@@ -162,6 +162,7 @@ static const struct copse_json_key schedule_keys[] = {
     {"forward", COPSE_JSON_BOOL | COPSE_JSON_OF(FLOWS), "false where GPUs pass nothing on"},
     {"rotation", COPSE_JSON_OBJECT | COPSE_JSON_OF(FLOWS), "a permutation of nodes (compact form)"},
     {"symmetry", COPSE_JSON_OBJECT | COPSE_JSON_OF(TREES), "permutations of nodes (compact form)"},
+    {"edges", COPSE_JSON_ARRAY | COPSE_JSON_OF(TREES), "of changes, which have their numbers"},
     {"changes", COPSE_JSON_ARRAY | COPSE_JSON_OF(TREES),
      "what single images have instead (compact form)"},
     {"in_network", COPSE_JSON_OBJECT | COPSE_JSON_OF(TREES),

@@ -476,6 +476,26 @@ static copse_status check_shares(struct copse_reader *r) {
   return COPSE_OK;
 }
 
+/* Reads the edges that changes have by their numbers, if they are there. */
+static copse_status read_shared_edges(struct copse_reader *r) {
+  const cJSON *edges;
+  if (!copse_json_get(r->json.root, "edges")) return COPSE_OK;
+  COPSE_DO(copse_reader_take_list(r, r->json.root, "edges", sizeof *r->edges, &edges, &r->edges));
+  COPSE_JSON_EACH (edge, edges)
+    COPSE_DO(read_edge(r, edge, r->json.root, r->schedule->n_ranks, &r->edges[r->n_edges++]));
+  return COPSE_OK;
+}
+
+/* Reads an edge of a change, or the number of one that is shared. */
+static copse_status read_change_edge(struct copse_reader *r, const cJSON *item, const cJSON *parent,
+                                     struct copse_schedule_edge *edge) {
+  int64_t number;
+  if (!copse_json_is_number(item)) return read_edge(r, item, parent, r->schedule->n_ranks, edge);
+  COPSE_DO(copse_json_int(&r->json, item, parent, "edges", 0, r->n_edges - 1, &number, r->err));
+  *edge = r->edges[number];
+  return COPSE_OK;
+}
+
 /* Reads a change of the compact form: by tree, then by image, of those that there are. */
 static copse_status read_change(struct copse_reader *r, const cJSON *item, int images,
                                 struct copse_schedule_change *c) {
@@ -492,7 +512,7 @@ static copse_status read_change(struct copse_reader *r, const cJSON *item, int i
   if (before && (before->tree > c->tree || (before->tree == c->tree && before->image > c->image)))
     return copse_reader_refuse(r, item, NULL, "\"changes\" must come by tree, then by image");
   COPSE_DO(copse_reader_take_list(r, item, "edges", sizeof *to, &edges, &to));
-  COPSE_JSON_EACH (edge, edges) COPSE_DO(read_edge(r, edge, item, s->n_ranks, &to[c->n_edges++]));
+  COPSE_JSON_EACH (edge, edges) COPSE_DO(read_change_edge(r, edge, item, &to[c->n_edges++]));
   c->edges = to;
   return COPSE_OK;
 }
@@ -506,6 +526,7 @@ static copse_status read_changes(struct copse_reader *r) {
   if (s->n_absent > 0 && !copse_json_get(r->json.root, "changes"))
     return copse_reader_refuse(r, r->json.root, NULL, "\"absent\" ranks need \"changes\"");
   if (!copse_json_get(r->json.root, "changes")) return COPSE_OK;
+  COPSE_DO(read_shared_edges(r));
   if (s->n_rotations == 0 || images == 0)
     return copse_reader_refuse(r, r->json.root, NULL,
                                "\"changes\" are for a \"symmetry\" of no more images than ranks");

@@ -13,6 +13,8 @@ struct copse_reader {
   size_t n_nodes, nodes_capacity;
   struct copse_index_map index; /* of nodes by id */
   char *seen;                   /* [n_ranks] per tree */
+  struct copse_schedule_edge *edges; /* that changes share */
+  int n_edges;
   struct copse_arena scratch;
   size_t n_rotation_nodes; /* nodes that the rotation maps, 0 without one */
   copse_status untrue;     /* for what is well formed and wrong: COPSE_BAD_INPUT or COPSE_REFUTED */

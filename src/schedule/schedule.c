@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/graph.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -248,16 +249,11 @@ static void add_bound_at(struct copse_text *text, const struct copse_schedule *s
   copse_text_add(text, "},\n");
 }
 
-static void add_edges(struct copse_text *text, const struct copse_schedule *schedule,
-                      const struct copse_schedule_edge *edges, int n) {
-  copse_text_add(text, ", \"edges\": [");
-  for (int i = 0; i < n; i++) {
-    copse_text_add(text, "%s\n   {\"src\": %d, \"dst\": %d, \"path\": ", i > 0 ? "," : "",
-                   edges[i].src, edges[i].dst);
-    add_nodes(text, schedule, edges[i].path, edges[i].n_path);
-    copse_text_append(text, "}", 1);
-  }
-  copse_text_add(text, "]}");
+static void add_edge(struct copse_text *text, const struct copse_schedule *schedule,
+                     const struct copse_schedule_edge *edge) {
+  copse_text_add(text, "{\"src\": %d, \"dst\": %d, \"path\": ", edge->src, edge->dst);
+  add_nodes(text, schedule, edge->path, edge->n_path);
+  copse_text_append(text, "}", 1);
 }
 
 static void add_tree(struct copse_text *text, const struct copse_schedule *schedule,
@@ -266,14 +262,67 @@ static void add_tree(struct copse_text *text, const struct copse_schedule *sched
                  phase_name(tree->phase), COPSE_Q_STRING(tree->weight));
   if (tree->stage > 0)
     copse_text_add(text, ", \"piece\": %d, \"stage\": %d", tree->piece, tree->stage);
-  add_edges(text, schedule, tree->edges, tree->n_edges);
+  copse_text_add(text, ", \"edges\": [");
+  for (int i = 0; i < tree->n_edges; i++) {
+    copse_text_add(text, "%s\n   ", i > 0 ? "," : "");
+    add_edge(text, schedule, &tree->edges[i]);
+  }
+  copse_text_add(text, "]}");
 }
 
-static void add_change(struct copse_text *text, const struct copse_schedule *schedule,
-                       const struct copse_schedule_change *change) {
-  copse_text_add(text, "  {\"tree\": %d, \"image\": %" PRId64 ", \"weight\": \"%s\"", change->tree,
-                 change->image, COPSE_Q_STRING(change->weight));
-  add_edges(text, schedule, change->edges, change->n_edges);
+/* Edges of changes, each once. */
+struct shared_edges {
+  struct copse_index_map by_path;
+  const struct copse_schedule_edge **list;
+  size_t n, capacity;
+};
+
+static void free_shared(struct shared_edges *shared) {
+  copse_index_map_free(&shared->by_path);
+  free(shared->list);
+}
+
+/* Finds an edge's number, which is the last where it is new. */
+static copse_status number_edge(struct shared_edges *shared, const struct copse_schedule_edge *edge,
+                                int *number) {
+  uint64_t key = COPSE_HASH;
+  size_t cursor = 0, bytes = (size_t)edge->n_path * sizeof *edge->path;
+  for (int i = 0; i < edge->n_path; i++) key = copse_hash(key, (uint64_t)edge->path[i]);
+  while ((*number = copse_index_map_next(&shared->by_path, key, &cursor)) >= 0) {
+    const struct copse_schedule_edge *other = shared->list[*number];
+    if (other->n_path == edge->n_path && memcmp(other->path, edge->path, bytes) == 0)
+      return COPSE_OK;
+  }
+  COPSE_DO(COPSE_GROW(shared->list, shared->capacity, shared->n + 1, NULL));
+  *number = (int)shared->n;
+  shared->list[shared->n++] = edge;
+  return copse_index_map_add(&shared->by_path, key, *number, NULL);
+}
+
+/* Adds edges of changes, then the changes, which have their numbers. */
+static void add_changes(struct copse_text *text, const struct copse_schedule *s) {
+  COPSE_AT_END(free_shared) struct shared_edges shared = {0};
+  int number = 0;
+  copse_text_add(text, "\n ],\n \"edges\": [");
+  for (const struct copse_schedule_change *c = s->changes; c < s->changes + s->n_changes; c++)
+    for (int e = 0; e < c->n_edges && !text->failed; e++) {
+      size_t before = shared.n;
+      text->failed = number_edge(&shared, &c->edges[e], &number) != COPSE_OK;
+      if (shared.n == before) continue;
+      copse_text_add(text, before > 0 ? ",\n  " : "\n  ");
+      add_edge(text, s, &c->edges[e]);
+    }
+  copse_text_add(text, "\n ],\n \"changes\": [");
+  for (const struct copse_schedule_change *c = s->changes; c < s->changes + s->n_changes; c++) {
+    copse_text_add(text,
+                   "%s\n  {\"tree\": %d, \"image\": %" PRId64 ", \"weight\": \"%s\", \"edges\": [",
+                   c > s->changes ? "," : "", c->tree, c->image, COPSE_Q_STRING(c->weight));
+    for (int e = 0; e < c->n_edges && !text->failed; e++) {
+      text->failed = number_edge(&shared, &c->edges[e], &number) != COPSE_OK;
+      copse_text_add(text, "%s%d", e > 0 ? "," : "", number);
+    }
+    copse_text_add(text, "]}");
+  }
 }
 
 static void add_flow(struct copse_text *text, const struct copse_schedule *schedule,
@@ -354,11 +403,7 @@ static void add_trees(struct copse_text *text, const struct copse_schedule *sche
     copse_text_add(text, "%s\n", i > 0 ? "," : "");
     add_tree(text, schedule, &schedule->trees[i]);
   }
-  if (schedule->excepted) copse_text_add(text, "\n ],\n \"changes\": [");
-  for (int i = 0; i < schedule->n_changes; i++) {
-    copse_text_add(text, "%s\n", i > 0 ? "," : "");
-    add_change(text, schedule, &schedule->changes[i]);
-  }
+  if (schedule->excepted) add_changes(text, schedule);
   copse_text_add(text, "\n ]}\n");
 }
 

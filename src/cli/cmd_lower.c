@@ -54,24 +54,6 @@ static void load_topology(struct copse_cli_work *w) {
   if (!w->topology) copse_cli_load_named(w->schedule, &w->topology, &w->whole);
 }
 
-/* Notes by how much a plan loads links more than its schedule: it names ranks, and its messages
- * take the fabric's own routes. */
-static copse_status note_detour(const struct options *o, struct copse_cli_work *w) {
-  struct copse_foreign what = {0};
-  char text[COPSE_DETOUR_TEXT];
-  load_topology(w);
-  if (!w->topology) return COPSE_OK;
-  w->n_columns = 1;
-  copse_status status = copse_predict_plan(copse_file_label(o->output), w->topology, w->plan, NULL,
-                                           w->columns, &what, &w->err);
-  free(what.demand);
-  if (status != COPSE_OK) return status;
-  w->columns->time_per_GB = w->schedule->time_per_GB;
-  if (copse_prediction_detour(w->columns, w->topology, text))
-    copse_note(&copse_cli_notes, "%s", text);
-  return COPSE_OK;
-}
-
 static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
   struct copse_lower_options options = o->lower;
   options.min_bytes = o->msccl.min_bytes;
@@ -82,7 +64,7 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
     COPSE_DO(copse_plan_to_text(w->plan, &w->made, &w->made_size, &w->err));
   else
     COPSE_DO(copse_plan_encode(w->plan, &w->made, &w->made_size, &w->err));
-  if (!options.low_latency) COPSE_DO(note_detour(o, w));
+  if (!options.low_latency) COPSE_DO(copse_cli_note_detour(o->output, w));
   const struct copse_plan_header *h = &w->plan->header;
   uint32_t each = 0; /* workers of a rank, at most */
   for (uint32_t r = 0; r < h->n_ranks; r++)
@@ -131,7 +113,7 @@ struct fitting {
   const struct copse_msccl_options *options;
   const struct copse_schedule *given;
   struct copse_schedule *first; /* which the proposer needs to its end */
-  int peers;   /* of the one at hand, where it is made with fewer of them; else 0 */
+  int peers;   /* of the one at hand, at least, where it is made with fewer of them; else 0 */
   int workers; /* the least with which any fits, where that is asked for; 0: unknown */
   bool only_counted;              /* workers; no program is made */
   bool is_its;                    /* the topology at hand is the schedule's */
@@ -154,16 +136,18 @@ static void end_fitting(struct fitting *it) {
 static double long_us(double per_GB) { return per_GB * compared[LONG] / 1e3; }
 static double per_GB(const double *us) { return us[LONG] * 1e3 / compared[LONG]; }
 
-/* Whether the search goes on: until a program is as fast as any can be, or many were made. Chains
- * of hops, and all data over each link, are no better than the best trees in place of rounded ones.
+/* Whether the search goes on: until a program is as fast as any can be, or many were made. What
+ * libraries do (chains, all data over each link) is no better than trees in place of rounded ones.
  */
-static bool wants_more(void *context, const char *name) {
+static bool wants_more(void *context, enum copse_proposal_kind kind, const char *name) {
   const struct fitting *it = context;
+  const struct copse_schedule *best = it->first ? it->first : it->given;
   double enough = it->given->n_flows > 0 ? ENOUGH_COST_OF_FLOWS : ENOUGH_COST;
-  if (it->fits && name && strstr("rings, tree, direct", name)) return false;
+  (void)name;
+  if (it->fits && kind == COPSE_PROPOSAL_BASELINE) return false;
   return it->n_found == 0 ||
-         (it->made < MOST_MADE &&
-          it->quickest > long_us(copse_q_to_double(it->first->time_per_GB)) * (1 + enough));
+         (it->made < (it->peers > 0 ? 2 : 1) * MOST_MADE &&
+          it->quickest > long_us(copse_q_to_double(best->time_per_GB)) * (1 + enough));
 }
 
 static double product(const double *us) { return us[0] * us[1] * us[LONG]; }
@@ -175,6 +159,10 @@ static bool may_replace(const double *other, const double *us, double slack) {
   double gain = us[LONG] / other[LONG] * slack, loss = 1;
   for (int i = 0; i < COMPARED; i++) loss = fmax(loss, other[i] / us[i]);
   return gain > 1 + WORTH_REPLACING && loss <= gain && product(other) < product(us) * slack;
+}
+
+static int blocks_of(const struct copse_msccl_options *o) {
+  return o->max_blocks > 0 ? o->max_blocks : copse_msccl_default_blocks(o);
 }
 
 /* Returns how many workers there may be at most, where the options ask for fewer; else 0. */
@@ -240,7 +228,7 @@ static copse_status take_proposal(void *context, struct copse_schedule *schedule
                                   struct copse_err *err) {
   struct fitting *it = context;
   copse_status status = try_program(it, schedule, name, err);
-  if (it->first)
+  if (it->first || it->peers > 0)
     copse_schedule_free(schedule);
   else
     it->first = schedule;
@@ -263,8 +251,7 @@ static copse_status take_thinned(void *context, struct copse_schedule *schedule,
 static copse_status try_thin(struct fitting *it, const struct copse_topology *topology,
                              struct copse_err *err) {
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *base = NULL;
-  int most = limited_workers(it->options), blocks = it->options->max_blocks;
-  if (blocks == 0) blocks = copse_msccl_default_blocks(it->options);
+  int most = limited_workers(it->options), blocks = blocks_of(it->options);
   COPSE_DO(copse_schedule_borrow(it->given, &base, err));
   COPSE_DO(copse_schedule_place(base, topology, err));
   COPSE_DO(copse_alltoall_thin(base, topology, blocks, take_thinned, it, err));
@@ -304,8 +291,12 @@ static copse_status find_fitting(struct copse_cli_work *w, struct fitting *it) {
   solve.healthy = w->whole;
   bool flows = s->collective == COPSE_ALLTOALL;
   if (it->fits && !flows) COPSE_DO(try_compact(it, &solve));
+  it->peers = 1;
+  if (!it->fits) COPSE_DO(copse_propose_sparse(&proposer, blocks_of(it->options) - 1, &w->err));
+  it->peers = 0;
+  it->made = 0;
   COPSE_DO(copse_propose(&proposer, &ignored, &w->err));
-  if (!wants_more(it, NULL)) return COPSE_OK;
+  if (!wants_more(it, COPSE_PROPOSAL_SOLVED, NULL)) return COPSE_OK;
   if (flows) return try_thin(it, w->topology, &w->err);
   return it->fits ? COPSE_OK : try_compact(it, &solve);
 }
@@ -509,9 +500,9 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   struct fitting other = {.work = w, .options = &options, .given = w->schedule};
   COPSE_DO(make_msccl(w, &other, &sum, &misfit));
   const bool rounded = sum.more > 0 || sum.rounded;
-  if (rounded) COPSE_DO(find_topology(w, &other));
-  if (rounded || other.taken) COPSE_DO(time_given(&other));
-  double made_us[COMPARED], *us = other.taken ? other.taken->us : made_us;
+  COPSE_DO(find_topology(w, &other));
+  COPSE_DO(time_given(&other));
+  double made_us[COMPARED] = {0}, *us = other.taken ? other.taken->us : made_us;
   if (other.taken)
     note_other(w->schedule, &other, &misfit);
   else
@@ -539,6 +530,10 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
   const copse_collective what = w->schedule->collective;
   const bool tried = what == COPSE_ALLTOALL || misfit.text[0];
   if (rounded) note_rounding(&other, &sum, us, tried);
+  if (!rounded && !other.taken && us[LONG] > other.given_us[LONG] * (1 + ROUNDING_SHOWS))
+    copse_note(&copse_cli_notes,
+               "shares are exact, but the file is %s: its thread blocks and steps",
+               cost_of(&other, us, (char[COST]){0}));
   if (!copse_msccl_serves_usual(&sum))
     copse_note(&copse_cli_notes,
                "the executor takes this file only for element counts that are multiples of %d; "

@@ -29,6 +29,12 @@
     .fifo = COPSE_FIFO, .max_steps = MAX_STEPS                                      \
   }
 
+/* Trees of few peers at a switch: numbers of peers that are tried, each half of the one before, or
+ * less by one up to SPARSE_FEW. With two boxes of 72 (54, 18, 9 peers) the first fits MSCCL's 64
+ * thread blocks best, with boxes of 8 and 8 thread blocks two peers (2026-11-30). */
+#define SPARSE_TRIES 4
+#define SPARSE_FEW 8
+
 /* Baselines are timed at their best number of chunks for each size, with the slots of NCCL's
  * buffers (NCCL_STEPS, NVIDIA/nccl src/include/device.h). The numbers grow by half until two in a
  * row gain less than this each. */

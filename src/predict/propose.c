@@ -144,8 +144,8 @@ copse_status copse_proposal_adopt(const struct copse_topology *t, enum copse_pro
 
 /* ==== proposals =============================================================================== */
 
-static bool wants(const struct copse_proposer *p, const char *name) {
-  return !p->wants || p->wants(p->context, name);
+static bool wants(const struct copse_proposer *p, enum copse_proposal_kind kind, const char *name) {
+  return !p->wants || p->wants(p->context, kind, name);
 }
 
 /* Hands a schedule on; releases it where it is not right. */
@@ -212,7 +212,7 @@ static copse_status offer_fewer(struct proposing *g, int least, int most) {
     if (k < least || k > most || k >= g->first->k) continue;
     snprintf(name, sizeof name, "k=%d", k);
     fewer.k = k;
-    if (wants(g->p, name)) COPSE_DO(offer_solved(g, &fewer, name, &ignored));
+    if (wants(g->p, COPSE_PROPOSAL_SOLVED, name)) COPSE_DO(offer_solved(g, &fewer, name, &ignored));
   }
   return COPSE_OK;
 }
@@ -221,7 +221,8 @@ static copse_status offer_fewer(struct proposing *g, int least, int most) {
 static copse_status offer_near(struct proposing *g) {
   struct copse_solve_options near = *g->p->solve;
   struct copse_solve_seconds ignored;
-  if (near.k > 0 || near.tolerance.num > 0 || g->first->k == 1 || !wants(g->p, COPSE_NEAR_NAME))
+  if (near.k > 0 || near.tolerance.num > 0 || g->first->k == 1 ||
+      !wants(g->p, COPSE_PROPOSAL_SOLVED, COPSE_NEAR_NAME))
     return COPSE_OK;
   near.tolerance = COPSE_NEAR_OPTIMUM;
   return offer_solved(g, &near, COPSE_NEAR_NAME, &ignored);
@@ -279,7 +280,7 @@ static copse_status offer_hung(struct proposing *g, int copies, double detours) 
   char name[COPSE_PROPOSAL_NAME] = "routes";
   bool made;
   copse_proposal_name_add(name, sizeof name, "routes", copies);
-  if (!wants(g->p, name)) return COPSE_OK;
+  if (!wants(g->p, COPSE_PROPOSAL_SOLVED, name)) return COPSE_OK;
   COPSE_DO(copse_baseline_make(g->p->topology, COPSE_BASELINE_DIRECT, &like, &hung, NULL, g->err));
   copse_status status =
       copse_hang_on_routes(g->p->topology, g->p->routes, g->first->bound.time_per_GB, copies, 0,
@@ -304,7 +305,7 @@ static copse_status offer_routed(struct proposing *g) {
   if (detours <= fmax(without * (1 + CLOSE_TIME), without + g->p->least_gain)) return COPSE_OK;
   if (copse_routes_count(g->p->routes) > MOST_ROUTED_WAYS)
     COPSE_DO(offer_hung(g, 1, detours));
-  else if (wants(g->p, "routes"))
+  else if (wants(g->p, COPSE_PROPOSAL_SOLVED, "routes"))
     COPSE_DO(offer_best_routed(g));
   return offer_hung(g, ROUTED_COPIES, detours);
 }
@@ -352,7 +353,10 @@ static copse_status offer_baselines(struct proposing *g) {
     const char *name = copse_proposal_name((enum copse_baseline)kind);
     struct copse_err why = COPSE_ERR_INIT;
     struct copse_schedule *schedule;
-    if (!copse_baseline_exists((enum copse_baseline)kind, o->collective) || !wants(g->p, name))
+    const enum copse_proposal_kind from =
+        kind < COPSE_N_BASELINES ? COPSE_PROPOSAL_BASELINE : COPSE_PROPOSAL_SCATTER;
+    if (!copse_baseline_exists((enum copse_baseline)kind, o->collective) ||
+        !wants(g->p, from, name))
       continue;
     copse_status status = copse_baseline_make(g->p->topology, (enum copse_baseline)kind, &like,
                                               &schedule, NULL, &why);
@@ -371,7 +375,8 @@ static copse_status offer_direct(struct proposing *g) {
   struct copse_solve_seconds ignored;
   struct copse_err why = COPSE_ERR_INIT;
   direct.no_forward = true;
-  if (copse_proposal_hops(g->first) < 2 || !wants(g->p, "direct")) return COPSE_OK;
+  if (copse_proposal_hops(g->first) < 2 || !wants(g->p, COPSE_PROPOSAL_BASELINE, "direct"))
+    return COPSE_OK;
   copse_status status = copse_solve_schedule(g->p->topology, &direct, &made, &ignored, &why);
   if (is_left_out(status)) return COPSE_OK;
   if (status != COPSE_OK) return copse_fail(g->err, status, "%s", why.text);
@@ -395,7 +400,7 @@ static copse_status offer_balanced(struct proposing *g, int higher, double *time
   bool made;
   snprintf(name, sizeof name, higher > 0 ? "scatter, balanced, %d higher" : "scatter, balanced",
            higher);
-  if (!wants(g->p, name)) return COPSE_OK;
+  if (!wants(g->p, COPSE_PROPOSAL_SCATTER, name)) return COPSE_OK;
   copse_status status =
       copse_baseline_make(g->p->topology, COPSE_BASELINE_SCATTER, &like, &trees, NULL, &why);
   if (is_left_out(status)) return COPSE_OK;
@@ -441,7 +446,7 @@ static copse_status offer_copies(struct proposing *g, struct copse_doubling *d) 
   for (d->copies = 1; d->copies <= ROUTED_COPIES; d->copies *= 2) {
     struct copse_schedule *schedule;
     struct copse_err why = COPSE_ERR_INIT;
-    if (!wants(p, stages_name(d, name))) continue;
+    if (!wants(p, COPSE_PROPOSAL_STAGES, stages_name(d, name))) continue;
     copse_status status = copse_doubling_make(p->topology, p->routes, d, &schedule, &why);
     if (status == COPSE_UNSUPPORTED && d->copies > 1) break;
     if (status != COPSE_OK) return copse_fail(g->err, status, "%s", why.text);
@@ -477,7 +482,7 @@ copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_se
   if (p->solve->collective != COPSE_ALLTOALL) COPSE_DO(offer_near(&g));
   equal.equal_shares = true;
   if (p->solve->collective == COPSE_ALLREDUCE && !p->solve->equal_shares &&
-      wants(p, "equal shares"))
+      wants(p, COPSE_PROPOSAL_SOLVED, "equal shares"))
     COPSE_DO(offer_solved(&g, &equal, "equal shares", &ignored));
   COPSE_DO(offer_routed(&g));
   if (p->solve->collective == COPSE_ALLTOALL) COPSE_DO(offer_direct(&g));
@@ -487,6 +492,41 @@ copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_se
   if (p->solve->collective == COPSE_ALLTOALL) return COPSE_OK;
   COPSE_DO(offer_fewer(&g, 2, INT32_MAX));
   return offer_all_balanced(&g);
+}
+
+/* Offers trees over the fabric at hand, which has few peers at a switch. */
+static copse_status offer_sparse(struct proposing *g, int peers, int k) {
+  struct copse_solve_options few = *g->p->solve;
+  struct copse_solve_seconds ignored;
+  struct copse_err why = COPSE_ERR_INIT, *err = g->err;
+  char name[COPSE_PROPOSAL_NAME];
+  few.k = k;
+  snprintf(name, sizeof name, "%d peer%s at a switch%s", peers, COPSE_S(peers),
+           k > 0 ? ", k=1" : "");
+  if (!wants(g->p, COPSE_PROPOSAL_SOLVED, name)) return COPSE_OK;
+  g->err = &why;
+  copse_status status = offer_solved(g, &few, name, &ignored);
+  g->err = err;
+  if (status == COPSE_OK || is_left_out(status)) return COPSE_OK;
+  return copse_fail(err, status, "%s", why.text);
+}
+
+copse_status copse_propose_sparse(const struct copse_proposer *proposer, int most,
+                                  struct copse_err *err) {
+  COPSE_AT_END(copse_routes_free) struct copse_routes own = {0};
+  struct copse_proposer p = *proposer;
+  if (p.solve->collective == COPSE_ALLTOALL) return COPSE_OK;
+  if (!p.routes) COPSE_DO(copse_plan_routes_find(p.topology, &own, err));
+  if (!p.routes) p.routes = &own;
+  for (int tries = 0; most > 0 && tries < SPARSE_TRIES;) {
+    COPSE_AT_END(release) struct proposing g = {.p = &p, .err = err};
+    int peers;
+    COPSE_DO(copse_topology_sparse(p.topology, most, &peers, &g.balanced, err));
+    for (int k = 0; k < 2 && g.balanced; k++) COPSE_DO(offer_sparse(&g, peers, k));
+    tries += g.balanced != NULL;
+    most = peers > SPARSE_FEW ? peers / 2 : peers - 1;
+  }
+  return COPSE_OK;
 }
 
 copse_status copse_propose_switch(const struct copse_topology *t,

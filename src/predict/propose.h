@@ -18,6 +18,14 @@ struct copse_proposal {
   struct copse_schedule *schedule; /* verified, expanded */
 };
 
+/* Where a schedule comes from. */
+enum copse_proposal_kind {
+  COPSE_PROPOSAL_SOLVED,   /* the solver's trees or flows, with any options, on any routes */
+  COPSE_PROPOSAL_BASELINE, /* what today's libraries do */
+  COPSE_PROPOSAL_SCATTER,  /* trees and flows of searches that have a baseline's form */
+  COPSE_PROPOSAL_STAGES
+};
+
 /* Who chooses. */
 struct copse_proposer {
   const struct copse_topology *topology;
@@ -27,8 +35,8 @@ struct copse_proposer {
   struct copse_baseline_shared *shared; /* NULL, or of the topology, for several collectives */
   int most_k; /* > 0: every number of trees up to that, instead of 1, 2, 3, 4, 6, 8, 12 and 16 */
   void *context;
-  /* Asked before each but the first is made, by its name, whether to make it; NULL: all are. */
-  bool (*wants)(void *context, const char *name);
+  /* Asked before each but the first is made whether to make it; NULL: all are. */
+  bool (*wants)(void *context, enum copse_proposal_kind kind, const char *name);
   double least_gain; /* trees on the fabric's own routes are made where the first one's edges load a
                         link there by more than that, in s per GB, than its paths do: what a hop
                         takes of a message; 0: of any size */
@@ -57,6 +65,15 @@ struct copse_proposer {
 copse_status copse_propose(const struct copse_proposer *proposer,
                            struct copse_solve_seconds *seconds,
                            struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Proposes trees in which a GPU has few peers at a switch that joins many, such as an NVSwitch:
+ * at most `most`, then fewer, the best ones and those with k = 1 ("18 peers at a switch, k=1"),
+ * each where it is wanted. They load links as little and are higher (copse_topology_sparse). None
+ * of an alltoall.
+ */
+copse_status copse_propose_sparse(const struct copse_proposer *proposer, int most,
+                                  struct copse_err *err) COPSE_CHECKED;
 
 /* Makes the allreduce by switches that copy and add, where all ranks are at such ones; NULL
  * elsewhere. */

@@ -413,7 +413,8 @@ static bool wants_rings(const struct search *s) {
 
 /* Whether to make it: what is cheap and may be the best while there is reason, the rest while there
  * is time. */
-static bool wants(void *context, const char *name) {
+static bool wants(void *context, enum copse_proposal_kind kind, const char *name) {
+  (void)kind;
   const struct search *s = context;
   if (strcmp(name, copse_proposal_name(COPSE_BASELINE_RINGS)) == 0 && !wants_rings(s)) return false;
   if (!strncmp(name, "scatter,", 8) && s->best.us < s->bound_us * (1 + MODEL_ERROR)) return false;
@@ -746,7 +747,7 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
 static copse_status take_all(struct search *s, const struct copse_proposal *from, int n) {
   for (int i = 0; i < n; i++) {
     struct copse_schedule *copy;
-    if (i > 0 && !wants(s, from[i].name)) continue;
+    if (i > 0 && !wants(s, COPSE_PROPOSAL_SOLVED, from[i].name)) continue;
     COPSE_DO(copse_schedule_borrow(from[i].schedule, &copy, s->err));
     COPSE_DO(take(s, copy, from[i].name, s->err));
   }

@@ -376,3 +376,124 @@ copse_status copse_topology_balance(const struct copse_topology *topology,
   d.view.chosen_from = NULL;
   return copse_topology_copy(&d.view, topology->name, out, err);
 }
+
+/* ---- few peers at a switch ----------------------------------------------------------------- */
+
+struct hub {
+  int n;                    /* GPUs, 0: it is not such a switch */
+  int *members;             /* [n] nodes */
+  struct copse_q bandwidth; /* of each, both ways */
+};
+
+/* Finds the GPUs of a relay that joins GPUs alone, all alike, over the links of the topology. */
+static copse_status find_hub(const struct copse_topology *t, int relay, struct copse_arena *arena,
+                             struct hub *hub, struct copse_err *err) {
+  *hub = (struct hub){0};
+  if (t->nodes[relay].rank >= 0) return COPSE_OK;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)t->n_ranks, hub->members, err));
+  int in = 0;
+  bool alike = true;
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_link *l = &t->links[e];
+    if (l->src != relay && l->dst != relay) continue;
+    if (in == 0 && hub->n == 0) hub->bandwidth = l->bandwidth;
+    alike = alike && t->nodes[l->src == relay ? l->dst : l->src].rank >= 0 &&
+            copse_q_eq(l->bandwidth, hub->bandwidth);
+    in += l->dst == relay;
+    if (alike && l->src == relay) hub->members[hub->n++] = l->dst;
+    alike = alike && copse_topology_find_link(t, l->dst, l->src) >= 0;
+  }
+  if (!alike || in != hub->n) hub->n = 0;
+  return COPSE_OK;
+}
+
+/* Returns how many units a bandwidth has of which all others are multiples; 1 where that leaves 64
+ * bits. */
+static int64_t units_of(const struct copse_topology *t, struct copse_q bandwidth) {
+  int64_t common = 1, unit = 0, amount;
+  for (int e = 0; e < t->n_links; e++)
+    if (copse_lcm(common, t->links[e].bandwidth.den, &common, NULL) != COPSE_OK) return 1;
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_q b = t->links[e].bandwidth;
+    if (copse_mul_overflows(b.num, common / b.den, &amount)) return 1;
+    unit = copse_gcd(unit, amount);
+  }
+  return bandwidth.num * (common / bandwidth.den) / unit;
+}
+
+/* Takes the distances that are a digit of a number below n; returns how many there are. */
+static int take_digits(int n, int digits, bool *taken) {
+  int radix = 2, count = 0;
+  for (int64_t power = 1; radix < n; radix++) {
+    power = 1;
+    for (int i = 0; i < digits && power < n; i++) power *= radix;
+    if (power >= n) break;
+  }
+  memset(taken, 0, (size_t)n * sizeof *taken);
+  for (int64_t base = 1; base < n; base *= radix)
+    for (int64_t at = base; at < n && at < base * radix; at += base) {
+      taken[at] = true;
+      count++;
+    }
+  return count;
+}
+
+/* Takes so many distances of 1 .. n-1, 1 among them: those of a number's digits, of which few make
+ * every distance, then others. */
+static void take_distances(int n, int peers, bool *taken) {
+  int count = n, digits = 2;
+  for (; count > peers && 1 << (digits - 2) < n; digits++) count = take_digits(n, digits, taken);
+  for (int x = n - 1; count > peers; x--) {
+    count -= taken[x];
+    taken[x] = false;
+  }
+  for (int x = 1; count < peers; x++) {
+    count += !taken[x];
+    taken[x] = true;
+  }
+}
+
+/* Puts links from GPU to GPU in place of those of a switch, which get no bandwidth. */
+static copse_status open_hub(struct draft *d, const struct hub *hub, int relay, int peers) {
+  bool *taken;
+  struct copse_q each;
+  COPSE_DO(COPSE_ARRAY(d->arena, (size_t)hub->n, taken, d->err));
+  COPSE_DO(copse_q_div(hub->bandwidth, (struct copse_q){peers, 1}, &each, d->err));
+  take_distances(hub->n, peers, taken);
+  for (int e = 0; e < d->view.n_links; e++)
+    if (d->links[e].src == relay || d->links[e].dst == relay) d->links[e].bandwidth = COPSE_Q_ZERO;
+  d->nodes[relay].id = NULL; /* left out */
+  for (int i = 0; i < hub->n; i++)
+    for (int x = 1; x < hub->n; x++)
+      if (taken[x])
+        d->links[d->view.n_links++] = (struct copse_link){
+            .src = hub->members[i], .dst = hub->members[(i + x) % hub->n], .bandwidth = each};
+  return COPSE_OK;
+}
+
+copse_status copse_topology_sparse(const struct copse_topology *topology, int most, int *peers,
+                                   struct copse_topology **out, struct copse_err *err) {
+  COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
+  struct draft d = {.arena = &arena, .err = err};
+  struct copse_link *links;
+  struct hub hub;
+  bool changed = false;
+  *out = NULL;
+  *peers = 0;
+  COPSE_DO(start(&d, topology));
+  size_t room = (size_t)topology->n_links * (size_t)(most + 1);
+  COPSE_DO(COPSE_ARRAY(d.arena, room, links, err));
+  memcpy(links, d.links, (size_t)topology->n_links * sizeof *links);
+  d.view.links = d.links = links;
+  for (int v = 0; v < topology->n_nodes; v++) {
+    COPSE_DO(find_hub(topology, v, d.arena, &hub, err));
+    int n = hub.n - 1 < most ? hub.n - 1 : most;
+    int64_t units = hub.n > 0 ? units_of(topology, hub.bandwidth) : 1;
+    while (hub.n - 1 > most && n > 1 && units % n != 0 && n % units != 0) n--;
+    if (hub.n - 1 > most) COPSE_DO(open_hub(&d, &hub, v, n));
+    changed = changed || hub.n - 1 > most;
+    if (n > *peers) *peers = n;
+  }
+  d.view.chosen_from = NULL;
+  return changed ? copse_topology_copy(&d.view, topology->name, out, err) : COPSE_OK;
+}

@@ -60,6 +60,19 @@ copse_status copse_topology_changed(const struct copse_topology *topology, const
                                    struct copse_err *err) COPSE_CHECKED;
 
 /*
+ * Makes the same fabric, in which no GPU sends to more than `most` others over a switch that joins
+ * GPUs alone: in place of such a switch of more GPUs, alike, each has links to as many, at even
+ * distances around the switch, that have its bandwidth together. What these carry the switch
+ * carries too, and as trees of many roots find as much bandwidth, higher ones (every set of GPUs
+ * has as much out as before or more than one GPU). Fewer where bandwidths then have fewer units.
+ * *peers: the most there are at a switch. *out: NULL where no switch has more; the caller releases
+ * it.
+ */
+copse_status copse_topology_sparse(const struct copse_topology *topology, int most, int *peers,
+                                   struct copse_topology **out,
+                                   struct copse_err *err) COPSE_CHECKED;
+
+/*
  * Makes the same with links narrowed until every relay takes in as much as it lets out, which
  * trees need. A schedule for it is one for the whole topology too. The widest link of the wider
  * side gives, one to or from a rank before others. The caller releases *out. COPSE_UNSUPPORTED

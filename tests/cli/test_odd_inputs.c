@@ -495,6 +495,24 @@ START_TEST(documented_keys_are_printed) {
 }
 END_TEST
 
+/* With fewer thread blocks than peers: few peers at the switch, and links as full. Chains of all 12
+ * take 11 hops; and what an exact file loses is said too. */
+START_TEST(few_thread_blocks_have_few_peers) {
+  ck_assert_int_eq(run("@ solve --synthetic switch:12@100 -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl -w 4 --json -o %%/x.xml"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\"instead\": \"3 peers at a switch\""));
+  const char *slower = strstr(result.out, "\"simulated_percent\": ");
+  ck_assert_ptr_nonnull(slower);
+  ck_assert_double_lt(atof(strchr(slower, ':') + 1), 3);
+  ck_assert_int_eq(run("@ check %%/x.xml"), 0);
+  ck_assert_int_eq(run("@ solve --synthetic torus:4x4@100 -c allgather -o %%/s.json"), 0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl -w 4 -o %%/x.xml"), 0);
+  ck_assert_ptr_nonnull(strstr(result.err, "note: shares are exact, but the file is "));
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl -o %%/x.xml"), 0);
+  ck_assert_str_eq(result.err, "");
+}
+END_TEST
+
 /* Whether `solve` and `verify` call a schedule optimal, of both phases or of forests: with the same
  * words. */
 START_TEST(solve_and_verify_call_the_same_optimal) {
@@ -612,6 +630,7 @@ int main(void) {
   tcase_add_test(tests, kinds_are_told_from_a_pipe_and_in_json);
   tcase_add_test(tests, failures_are_one_object_with_json);
   tcase_add_test(tests, documented_keys_are_printed);
+  tcase_add_test(tests, few_thread_blocks_have_few_peers);
   tcase_add_test(tests, solve_and_verify_call_the_same_optimal);
   tcase_add_test(tests, solve_and_verify_say_topology_gap_and_cut_as_json);
   suite_add_tcase(suite, tests);

@@ -1,5 +1,6 @@
 /* Synthetic one-liners. */
 #include "helpers.h"
+#include "topology/modify.h"
 
 static struct copse_topology *make(const char *spec) {
   struct copse_err err = COPSE_ERR_INIT;
@@ -214,6 +215,54 @@ START_TEST(nonsense_is_refused) {
 END_TEST
 
 #define N(a) (int)(sizeof(a) / sizeof *(a))
+/* Counts hops from GPU 0 to the farthest; -1: some is not reached. */
+static int farthest(const struct copse_topology *t) {
+  int hops[64], most = 0;
+  for (int v = 0; v < t->n_nodes; v++) hops[v] = v == t->rank_nodes[0] ? 0 : -1;
+  for (int hop = 0; hop < t->n_nodes; hop++)
+    for (int e = 0; e < t->n_links; e++)
+      if (hops[t->links[e].src] == hop && hops[t->links[e].dst] < 0)
+        most = hops[t->links[e].dst] = hop + 1;
+  for (int r = 0; r < t->n_ranks; r++)
+    if (hops[t->rank_nodes[r]] < 0) return -1;
+  return most;
+}
+
+/* Few peers at a switch: as many for each GPU, with all of its bandwidth; all are reached, in two
+ * hops with twice the root of the GPUs as peers. */
+START_TEST(a_switch_is_opened_for_few_peers) {
+  char line[40];
+  for (int n = 2; n < 50; n++)
+    for (int most = 1; most <= n; most++) {
+      struct copse_err err = COPSE_ERR_INIT;
+      struct copse_topology *t, *few;
+      int peers, root = 1;
+      snprintf(line, sizeof line, "switch:%d@60", n);
+      ASSERT_OK(copse_topology_synthetic(line, NULL, &t, &err), &err);
+      ASSERT_OK(copse_topology_sparse(t, most, &peers, &few, &err), &err);
+      copse_topology_free(t);
+      ck_assert_int_eq(few != NULL, n - 1 > most);
+      if (!few) continue;
+      ck_assert_int_le(peers, most);
+      ck_assert_int_eq(few->n_nodes, n);
+      ck_assert_int_eq(few->n_links, n * peers);
+      struct copse_q out = COPSE_Q_ZERO, in = COPSE_Q_ZERO;
+      for (int e = 0; e < few->n_links; e++) {
+        if (few->links[e].src == 0)
+          ASSERT_OK(copse_q_add(out, few->links[e].bandwidth, &out, &err), &err);
+        if (few->links[e].dst == 0)
+          ASSERT_OK(copse_q_add(in, few->links[e].bandwidth, &in, &err), &err);
+      }
+      ck_assert(copse_q_eq(out, (struct copse_q){60, 1}) && copse_q_eq(in, out));
+      while (root * root < n) root++;
+      int hops = farthest(few);
+      ck_assert_int_gt(hops, 0);
+      if (peers >= 2 * root - 2) ck_assert_int_le(hops, 2);
+      copse_topology_free(few);
+    }
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("topology/synthetic");
   TCase *all = tcase_create("synthetic");
@@ -222,6 +271,7 @@ int main(void) {
   tcase_add_loop_test(all, reference_topologies_are_the_same_graphs, 0, N(references));
   tcase_add_test(all, hosts_are_the_cluster_of_the_catalogue);
   tcase_add_test(all, a_file_can_hold_one);
+  tcase_add_test(all, a_switch_is_opened_for_few_peers);
   tcase_add_loop_test(all, nonsense_is_refused, 0, N(refusals));
   suite_add_tcase(suite, all);
   return copse_test_run(suite);

@@ -594,22 +594,21 @@ out:
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-static int count(const bool *set, int n) { return n == 0 ? 0 : set[n - 1] + count(set, n - 1); }
-
 /* Checks what a profile is measured with. */
 static int settle_profile(const struct options *o) {
-  int n = 0;
+  int n = 0, types = 0, redops = 0;
   bool writes = o->profile.write != NULL, named = copse_cli_has_topology(&o->profile.topology);
   for (uint64_t size = o->min_bytes; size <= o->max_bytes && n <= COPSE_CALIBRATED_SIZES; n++)
     size = next_size(o, size);
+  for (int i = 0; i < COPSE_N_TYPES; i++) types += o->types[i];
+  for (int i = 0; i < COPSE_N_REDOPS; i++) redops += o->redops[i];
   const struct copse_cli_rule rules[] = {
       {writes != named, "--write-profile and the plan's --topology go together"},
       {o->profile.topology.profile, "--write-profile measures what --profile says: give one"},
       {writes && o->backend == COPSE_BACKEND_CPU,
        "--write-profile is not of backend cpu, which "
        "has one thread for all ranks"},
-      {writes && count(o->types, COPSE_N_TYPES) * count(o->redops, COPSE_N_REDOPS) != 1,
-       "--write-profile is of one -d and one -o"},
+      {writes && types * redops != 1, "--write-profile is of one -d and one -o"},
       {writes && n < 2,
        "--write-profile: one size does not tell hops from links: -b a small one, -e a large one"},
       {writes && n > COPSE_CALIBRATED_SIZES, "--write-profile is of 2 to 64 sizes: a larger -f"},

@@ -118,9 +118,7 @@ static copse_status time_in_chunks(struct search *s, const struct copse_predicti
   *us = question.result.us;
   if (chunks == 0) s->first_us = *us;
   if (*us >= v->us) return COPSE_OK;
-  v->us = *us;
-  v->chunks = chunks;
-  v->fifo = fifo;
+  v->us = *us, v->chunks = chunks, v->fifo = fifo;
   return COPSE_OK;
 }
 
@@ -216,8 +214,7 @@ static copse_status consider(struct search *s, struct variant *v) {
   COPSE_AT_END(give_back) struct lent lent = {v->of, of->trees, of->flows, of->n_trees};
   COPSE_AT_END(copse_prediction_free) struct copse_prediction prediction = {0};
   double end = s->work + s->question->work * FOREST_PART;
-  v->us = INFINITY;
-  v->chunks = 0;
+  v->us = INFINITY, v->chunks = 0;
   COPSE_DO(predict(s, v, s->n_tried > 0, &prediction));
   s->work += STEPS_OF_LOWERING * (double)prediction.dag.n_transfers;
   copse_progress_report(s->question->solve->progress, "search", (int64_t)s->work,
@@ -600,10 +597,10 @@ static copse_status exchange_round(struct search *s, struct variant *starts, int
 /* Lists the starts and, of the roots and shares of the one of fewest trees, trees that grow: first
  * those as they come, which mixtures have to beat. */
 static copse_status list_starts(struct search *s, struct variant *starts, int *n) {
+  static const int of_both[GROWN_ROUNDS] = GROWN_OF_BOTH;
   struct variant few;
   *n = !copse_schedule_doubles(s->best.of);
-  starts[0] = s->best;
-  starts[0].trees = s->best.of->trees; /* before they were cut */
+  starts[0] = s->best, starts[0].trees = s->best.of->trees; /* before they were cut */
   starts[0].n_trees = s->best.of->n_trees;
   for (int i = 0; i < s->n_starts; i++)
     if (s->starts[i].of != s->best.of) starts[(*n)++] = s->starts[i];
@@ -616,7 +613,9 @@ static copse_status list_starts(struct search *s, struct variant *starts, int *n
     struct variant v = few;
     v.us = INFINITY;
     v.grown = few.grown = (end - s->work) / (GROWN_ROUNDS - round);
-    COPSE_DO(exchange(s, &v, pieces_at(s, round, true), MOST_TRANSFERS, 0, round, true));
+    bool both = !s->predict.sim.alpha_occupies && v.of->collective == COPSE_ALLREDUCE;
+    int pieces = both ? of_both[round] : pieces_at(s, round, true);
+    COPSE_DO(exchange(s, &v, pieces, MOST_TRANSFERS, 0, round, true));
   }
   COPSE_DO(add_mixtures(s, starts, n));
   starts[(*n)++] = few;

@@ -595,6 +595,7 @@ static copse_status check_hosts(const struct copse_baseline_work *w, enum copse_
 void copse_baseline_shared_free(struct copse_baseline_shared *shared) {
   copse_hosts_free(&shared->hosts);
   copse_routes_free(&shared->routes);
+  copse_routes_free(&shared->plans_routes);
   copse_nccl_best_free(&shared->rings);
   *shared = (struct copse_baseline_shared){0};
 }

@@ -72,11 +72,12 @@ const char *copse_baseline_name(enum copse_baseline kind);
 /* Whether there is such a baseline of this collective, whatever the topology. */
 bool copse_baseline_exists(enum copse_baseline kind, copse_collective collective);
 
-/* What baselines of one topology have in common and is found once; zero-initialise to start, free
- * with copse_baseline_shared_free. For one thread at a time. */
+/* What baselines, and plans, of one topology have in common and is found once; zero-initialise to
+ * start, free with copse_baseline_shared_free. For one thread at a time. */
 struct copse_baseline_shared {
   struct copse_hosts hosts;
-  struct copse_routes routes;
+  struct copse_routes routes;       /* of baselines */
+  struct copse_routes plans_routes; /* copse_predict_routes */
   struct copse_nccl_best rings; /* no groups: not found yet */
 };
 

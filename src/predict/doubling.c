@@ -583,9 +583,11 @@ static copse_status add_pieces(struct doubling *m, const struct copse_topology *
 }
 
 copse_status copse_doubling_make(const struct copse_topology *t, const struct copse_routes *routes,
-                                 const struct copse_doubling *d, struct copse_schedule **out,
+                                 const struct copse_doubling *d,
+                                 struct copse_baseline_shared *shared, struct copse_schedule **out,
                                  struct copse_err *err) {
-  const struct copse_baseline_options like = {.collective = COPSE_ALLREDUCE, .root = -1};
+  const struct copse_baseline_options like = {
+      .collective = COPSE_ALLREDUCE, .root = -1, .shared = shared};
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *s = NULL;
   COPSE_AT_END(end_doubling)
   struct doubling m = {.d = d, .n_ranks = t->n_ranks, .strides = {1}};

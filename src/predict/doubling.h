@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "predict/baseline.h"
 #include "topology/route.h"
 #include "schedule/schedule.h"
 
@@ -35,11 +36,13 @@ copse_status copse_doublings_find(const struct copse_topology *topology,
                                   const struct copse_routes *routes, struct copse_doubling *list,
                                   int *n, struct copse_err *err) COPSE_CHECKED;
 
-/* Makes the schedule, whose bound is a cut. The caller releases *out. Errors as of
+/* Makes the schedule, whose bound is a cut. shared: NULL, or of the topology (baseline.h). The
+ * caller releases *out. Errors as of
  * copse_baseline_make; COPSE_UNSUPPORTED where copies make too many pieces. */
 copse_status copse_doubling_make(const struct copse_topology *topology,
                                  const struct copse_routes *routes,
-                                 const struct copse_doubling *doubling, struct copse_schedule **out,
+                                 const struct copse_doubling *doubling,
+                                 struct copse_baseline_shared *shared, struct copse_schedule **out,
                                  struct copse_err *err) COPSE_CHECKED;
 
 /* Writes "stages 4x4", "stages 4x4 turned", "stages 8x2, 1 scattered x4", "stages 4x8 of gateways".

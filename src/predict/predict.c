@@ -98,7 +98,8 @@ copse_status copse_predict_routes(const struct copse_topology *topology,
                                   struct copse_routes *routes,
                                   struct copse_predict_options *options, struct copse_err *err) {
   if (options->routes || has_too_many_pairs(topology->n_ranks)) return COPSE_OK;
-  COPSE_DO(copse_plan_routes_find(topology, routes, err));
+  if (options->shared) routes = &options->shared->plans_routes;
+  if (!routes->first) COPSE_DO(copse_plan_routes_find(topology, routes, err));
   options->routes = routes;
   return COPSE_OK;
 }

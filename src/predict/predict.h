@@ -36,8 +36,9 @@ extern const struct copse_predict_options copse_predict_defaults;
 /* Sets alpha_us, of which message_us is a part: 0 is both. */
 void copse_predict_alpha(struct copse_predict_options *options, double alpha_us);
 
-/* Finds the routes for many predictions on a topology, where plans are made for them; `routes`,
- * which the caller frees, are then the options'. */
+/* Finds the routes for many predictions on a topology, where plans are made for them: once in
+ * options->shared, or else in `routes`, zero-initialised, which the caller frees in every case.
+ * They are then the options'. */
 copse_status copse_predict_routes(const struct copse_topology *topology,
                                   struct copse_routes *routes,
                                   struct copse_predict_options *options,

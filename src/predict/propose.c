@@ -27,11 +27,15 @@
 struct proposing {
   const struct copse_proposer *p;
   const struct copse_schedule *first;
-  struct copse_topology *balanced; /* NULL: the topology is */
+  struct copse_topology *balanced;             /* NULL: the topology is */
+  struct copse_baseline_shared *shared, owned; /* of the topology; the proposer's, or `owned` */
   struct copse_err *err;
 };
 
-static void release(struct proposing *g) { copse_topology_free(g->balanced); }
+static void release(struct proposing *g) {
+  copse_topology_free(g->balanced);
+  copse_baseline_shared_free(&g->owned);
+}
 
 int copse_proposal_hops(const struct copse_schedule *schedule) {
   bool twice = schedule->collective == COPSE_ALLREDUCE && !copse_schedule_doubles(schedule);
@@ -274,8 +278,10 @@ static copse_status offer_best_routed(struct proposing *g) {
 /* Offers the first schedule's trees, so many copies of each, hung on the fabric's own routes, where
  * they load links less there than they did. */
 static copse_status offer_hung(struct proposing *g, int copies, double detours) {
-  const struct copse_baseline_options like = {
-      .collective = g->first->collective, .root = g->first->root, .like = g->first};
+  const struct copse_baseline_options like = {.collective = g->first->collective,
+                                              .root = g->first->root,
+                                              .like = g->first,
+                                              .shared = g->shared};
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *hung = NULL;
   char name[COPSE_PROPOSAL_NAME] = "routes";
   bool made;
@@ -342,13 +348,12 @@ const char *copse_proposal_without_size(const char *name) {
 
 static copse_status offer_baselines(struct proposing *g) {
   const struct copse_solve_options *o = g->p->solve;
-  COPSE_AT_END(copse_baseline_shared_free) struct copse_baseline_shared own = {0};
   const struct copse_baseline_options like = {.collective = o->collective,
                                               .root = o->root,
                                               .demand = o->demand,
                                               .like = g->first,
                                               .quick = true,
-                                              .shared = g->p->shared ? g->p->shared : &own};
+                                              .shared = g->shared};
   for (int kind = 0; kind < COPSE_N_ARRANGEMENTS; kind++) {
     const char *name = copse_proposal_name((enum copse_baseline)kind);
     struct copse_err why = COPSE_ERR_INIT;
@@ -392,8 +397,10 @@ static copse_status offer_direct(struct proposing *g) {
 /* Offers scattered trees of so many hops more, hung on the fabric's own routes, where the busiest
  * link takes less than *time, in s per GB: a host that others hang on sends to fewer. */
 static copse_status offer_balanced(struct proposing *g, int higher, double *time) {
-  const struct copse_baseline_options like = {
-      .collective = g->first->collective, .root = g->first->root, .like = g->first};
+  const struct copse_baseline_options like = {.collective = g->first->collective,
+                                              .root = g->first->root,
+                                              .like = g->first,
+                                              .shared = g->shared};
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *trees = NULL;
   struct copse_err why = COPSE_ERR_INIT;
   char name[COPSE_PROPOSAL_NAME];
@@ -447,7 +454,8 @@ static copse_status offer_copies(struct proposing *g, struct copse_doubling *d) 
     struct copse_schedule *schedule;
     struct copse_err why = COPSE_ERR_INIT;
     if (!wants(p, COPSE_PROPOSAL_STAGES, stages_name(d, name))) continue;
-    copse_status status = copse_doubling_make(p->topology, p->routes, d, &schedule, &why);
+    copse_status status =
+        copse_doubling_make(p->topology, p->routes, d, g->shared, &schedule, &why);
     if (status == COPSE_UNSUPPORTED && d->copies > 1) break;
     if (status != COPSE_OK) return copse_fail(g->err, status, "%s", why.text);
     if (copse_q_to_double(schedule->time_per_GB) * (1 + CLOSE_TIME) > time) {
@@ -473,6 +481,7 @@ static copse_status offer_stages(struct proposing *g) {
 copse_status copse_propose(const struct copse_proposer *p, struct copse_solve_seconds *seconds,
                            struct copse_err *err) {
   COPSE_AT_END(release) struct proposing g = {.p = p, .err = err};
+  g.shared = p->shared ? p->shared : &g.owned;
   struct copse_solve_options equal = *p->solve;
   struct copse_solve_seconds ignored;
   bool chosen =

@@ -73,7 +73,7 @@ static struct copse_schedule *in_stages(const struct copse_topology *topology,
   struct copse_routes routes;
   struct copse_schedule *schedule;
   COPSE_SUCCEEDS(copse_plan_routes_find(topology, &routes, &err), &err);
-  COPSE_SUCCEEDS(copse_doubling_make(topology, &routes, stages, &schedule, &err), &err);
+  COPSE_SUCCEEDS(copse_doubling_make(topology, &routes, stages, NULL, &schedule, &err), &err);
   copse_routes_free(&routes);
   return schedule;
 }

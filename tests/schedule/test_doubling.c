@@ -39,7 +39,7 @@ static void find(const struct copse_topology *t, struct found *out) {
 static struct copse_schedule *make(const struct copse_topology *t, const struct found *f, int i) {
   struct copse_err err = COPSE_ERR_INIT;
   struct copse_schedule *s;
-  ASSERT_OK(copse_doubling_make(t, &f->routes, &f->list[i], &s, &err), &err);
+  ASSERT_OK(copse_doubling_make(t, &f->routes, &f->list[i], NULL, &s, &err), &err);
   return s;
 }
 
@@ -629,7 +629,8 @@ START_TEST(copies_of_pieces_take_other_ways) {
   }
   f.list[at].copies = 16;
   struct copse_schedule *none;
-  ck_assert_int_eq(copse_doubling_make(t, &f.routes, &f.list[at], &none, &err), COPSE_UNSUPPORTED);
+  ck_assert_int_eq(copse_doubling_make(t, &f.routes, &f.list[at], NULL, &none, &err),
+                   COPSE_UNSUPPORTED);
   copse_routes_free(&f.routes);
   copse_topology_free(t);
 }

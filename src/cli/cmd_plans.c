@@ -281,7 +281,7 @@ static void add_losses(struct job *j, const struct copse_candidate_range *range,
     add_slower(j, range, range->loss, range->loss_bytes, list[range->fastest].name);
     if (list[range->candidate].kept && !list[range->fastest].kept)
       copse_text_add(&j->losses, ", for being kept\n");
-    else if (range->fewer_hops > 0 && range->loss <= (1 + MODEL_ERROR) * (1 + BORDER_LOSS) - 1)
+    else if (range->fewer_hops > 0 && range->loss <= MOST_LOSS)
       copse_text_add(&j->losses, ", for %d hop%s less\n", range->fewer_hops,
                      COPSE_S(range->fewer_hops));
     else

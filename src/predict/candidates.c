@@ -538,11 +538,12 @@ static void find_loss(const struct copse_candidates *c, double bytes,
   range->fewer_hops = c->list[fastest].hops - c->list[range->candidate].hops;
 }
 
-/* Returns the least cost of those that are known there. */
-static double known_least(const struct copse_candidates *c, double bytes) {
+/* Returns which to take of those that are known there, and the least cost of them. */
+static int known_best(const struct copse_candidates *c, double bytes, double *least) {
   double us[COPSE_MAX_CANDIDATES];
   for (int i = 0; i < c->n; i++) us[i] = known_us(c, i, bytes);
-  return least_cost(c, us);
+  *least = least_cost(c, us);
+  return copse_candidates_best(c, us);
 }
 
 /* Returns what a candidate costs beside another, or a bound of that. With more hops than that one
@@ -552,7 +553,8 @@ static double known_cost(const struct copse_candidates *c, int i, int other, dou
   double least = copse_q_to_double(c->predictions[i].runs_per_GB) * bytes * 1e-3;
   double at = (known->any ? known->us : least) / kept_part(c, i);
   if (c->list[i].hops <= c->list[other].hops) return at;
-  return fmin(at, known_least(c, bytes)) * (1 + MODEL_ERROR);
+  (void)known_best(c, bytes, &least);
+  return fmin(at, least) * (1 + MODEL_ERROR);
 }
 
 /* A size at which one of two candidates is taken: what that one costs, and how much more the other.
@@ -619,18 +621,19 @@ static double loss_before(const struct border *b) {
 
 /* Compares both at `high` if it is slow; else where lines would cross, a little after it; of three
  * times once in the middle; within BORDER_WIDTH, and at first just after `low`, where a number of
- * chunks changes. */
+ * chunks changes, or just before it. */
 static copse_status try_between(const struct copse_candidates *c, struct border *b,
                                 struct copse_err *err) {
-  const struct copse_prediction *p = &c->predictions[b->which[0]],
-                                *q = &c->predictions[b->which[1]];
-  double low = b->low.bytes, high = b->high.bytes, jump = high;
+  double low = b->low.bytes, high = b->high.bytes, jump = high + 1;
   bool narrow = high - low <= high * BORDER_WIDTH, first = b->turn == 0;
   double part = (b->low.more + b->high.us * BORDER_LOSS / 2) / (b->low.more + b->high.more);
   double middle = low + (high - low) * (b->turn % 3 < 2 ? part : 0.5);
   middle = floor(fmin(fmax(middle, low + 1), high - 1));
-  if (narrow || first) COPSE_DO(copse_predictions_jump(p, q, low, high, &jump, err));
-  if ((narrow && jump < high) || (first && jump == low + 1)) middle = jump;
+  for (int i = 0; i < b->n && (narrow || first); i++) {
+    const struct copse_prediction *p = &c->predictions[b->which[i]];
+    COPSE_DO(copse_predictions_jump(p, p, low, jump - 1, &jump, err));
+  }
+  if ((narrow && jump <= high) || (first && jump == low + 1)) middle = fmin(jump, high - 1);
   if (b->slow) middle = high;
   b->turn += !b->slow;
   b->slow = false;
@@ -708,10 +711,8 @@ static copse_status time_last(const struct copse_candidates *c,
   int which[COPSE_MAX_CANDIDATES] = {range[0].candidate, range[1].candidate}, n = 0;
   bool jumps = false;
   COPSE_DO(time_these(c, which, 2, &last, 1, err));
-  for (int i = 0; i < 2; i++) {
-    double part = known_us(c, which[i], last) / known_us(c, which[i], next);
-    jumps = jumps || !(fabs(part - 1) <= BORDER_LOSS);
-  }
+  for (int i = 0; i < 2; i++)
+    jumps |= !(fabs(known_us(c, which[i], last) / known_us(c, which[i], next) - 1) <= BORDER_LOSS);
   if (jumps) return copse_candidates_time(c, &last, 1, us, err);
   for (int i = 0; i < c->n; i++)
     if (known_us(c, i, next) <= known_us(c, range->candidate, next)) which[n++] = i;
@@ -738,12 +739,12 @@ static copse_status compare_within(const struct copse_candidates *c, double firs
   if (has_next) COPSE_DO(time_last(c, range, last, err));
   COPSE_DO(time_these(c, &range->candidate, 1, bytes, n, err));
   for (int i = 0; i < n; i++) {
-    double own = known_us(c, range->candidate, bytes[i]) / kept_part(c, range->candidate);
-    double most = known_least(c, bytes[i]) * (1 + MODEL_ERROR) * (1 + BORDER_LOSS);
+    double own = known_us(c, range->candidate, bytes[i]) / kept_part(c, range->candidate), least;
+    int best = known_best(c, bytes[i], &least), fastest = fastest_at(c, bytes[i], range->candidate);
     find_loss(c, bytes[i], range);
-    if (i == n - 1 && has_next && fastest_at(c, last, range->candidate) == range[1].candidate)
-      break;
-    if (c->times->of.work < c->times->most_work && own > most)
+    if (i == n - 1 && has_next && (best == range[1].candidate || fastest == range[1].candidate))
+      break; /* it would move the border by a byte */
+    if (c->times->of.work < c->times->most_work && own > least * (1 + MOST_LOSS))
       *added = add_size(sizes, bytes[i]) || *added;
   }
   return COPSE_OK;

@@ -117,6 +117,7 @@
  * others. Without that 16 GPUs of four Perlmutter nodes took 8.6 % longer beside a border than with
  * a third candidate. */
 #define BORDER_LOSS 0.0025
+#define MOST_LOSS ((1 + MODEL_ERROR) * (1 + BORDER_LOSS) - 1)
 #define BORDER_ROUNDS 6
 /* Within a range, changes of its plan's number of chunks that are compared like its ends: those
  * that are so far from the one before, as a part of the size, and so many. An allreduce of 1.8 MB

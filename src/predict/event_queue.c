@@ -10,7 +10,8 @@
 #include "predict/policy.h"
 
 void copse_sim_queue_free(struct copse_sim_queue *queue) {
-  for (int i = 0; i < 64; i++) free(queue->later[i].items);
+  for (int p = 0; p < COPSE_SIM_DIGITS; p++)
+    for (int d = 0; d < 1 << COPSE_SIM_DIGIT; d++) free(queue->later[p][d].items);
   free(queue->batch.items);
   free(queue->heap.items);
   free(queue->spare.items);
@@ -18,9 +19,12 @@ void copse_sim_queue_free(struct copse_sim_queue *queue) {
 }
 
 void copse_sim_queue_reset(struct copse_sim_queue *queue) {
-  for (int i = 0; i < 64; i++) queue->later[i].n = 0;
+  for (int p = 0; p < COPSE_SIM_DIGITS; p++) {
+    for (int d = 0; d < 1 << COPSE_SIM_DIGIT; d++) queue->later[p][d].n = 0;
+    queue->filled[p] = 0;
+  }
   queue->batch.n = queue->heap.n = queue->spare.n = queue->next = 0;
-  queue->now = queue->filled = 0;
+  queue->now = queue->places = 0;
 }
 
 copse_status copse_sim_events_grow(struct copse_sim_events *events, struct copse_err *err) {
@@ -105,30 +109,32 @@ static copse_status sort_batch(struct copse_sim_queue *queue, struct copse_err *
 }
 
 copse_status copse_sim_queue_advance(struct copse_sim_queue *queue, struct copse_err *err) {
-  int bit = __builtin_ctzll(queue->filled);
-  struct copse_sim_events *list = &queue->later[bit];
+  int place = __builtin_ctz(queue->places);
+  struct copse_sim_events *list = &queue->later[place][__builtin_ctz(queue->filled[place])];
   uint64_t least = list->items[0].time, most = least;
+  queue->filled[place] &= queue->filled[place] - 1;
+  if (queue->filled[place] == 0) queue->places &= queue->places - 1;
+  if (list->n == 1) { /* as mostly where times differ */
+    queue->now = least;
+    queue->next = queue->batch.n = list->n = 0;
+    return copse_sim_events_add(&queue->batch, list->items[0], err);
+  }
   for (size_t i = 1; i < list->n; i++) {
     if (list->items[i].time < least) least = list->items[i].time;
     if (list->items[i].time > most) most = list->items[i].time;
   }
   queue->now = least;
   queue->next = queue->batch.n = 0;
-  queue->filled &= ~((uint64_t)1 << bit);
   for (size_t i = 0; i < list->n && list->n <= EVENTS_SOON && queue->comes; i++)
     queue->comes(queue->context, list->items[i].key, list->n <= EVENTS_NEXT);
   if (least == most) {
     swap(&queue->batch, list);
   } else {
-    /* All agree down to the bit, so they go to lists before this one. */
+    /* All agree down to this place, so they go to lists of places below. */
     for (size_t i = 0; i < list->n; i++) {
       const struct copse_sim_event *event = &list->items[i];
       struct copse_sim_events *to = &queue->batch;
-      if (event->time != least) {
-        int lower = 63 - __builtin_clzll(event->time ^ least);
-        queue->filled |= (uint64_t)1 << lower;
-        to = &queue->later[lower];
-      }
+      if (event->time != least) to = copse_sim_queue_list(queue, event->time);
       COPSE_DO(copse_sim_events_add(to, *event, err));
     }
   }

@@ -441,8 +441,8 @@ static inline void note_end(struct sim *s, struct flight *p, double now) {
 
 /* ---- workers ----------------------------------------------------------------------------- */
 
-/* Sends a chunk. A worker sends one after the other, and takes a time for each. */
-static copse_status send(struct sim *s, const struct event *e) {
+/* Returns when a chunk is sent. A worker sends one after the other, and takes a time for each. */
+static double send(struct sim *s, const struct event *e) {
   const struct flight *p = &s->flights[e->place];
   double us = s->options->message_us;
   const int *copies = s->copies ? copse_sim_copies(s->frame->dag, p->transfer) : NULL;
@@ -450,10 +450,10 @@ static copse_status send(struct sim *s, const struct event *e) {
   if (p->worker < 0 ||
       (copies && copies[0] >= 0 &&
        s->copies[(size_t)copies[0] * (size_t)s->max_chunks + (size_t)e->chunk] >= 0))
-    return push(s, e->time, e->place, e->chunk, 1);
+    return e->time;
   double *free_us = &s->worker_free_us[p->worker], start = *free_us > e->time ? *free_us : e->time;
   *free_us = start + us;
-  return push(s, start, e->place, e->chunk, 1);
+  return start;
 }
 
 /* ---- links ----------------------------------------------------------------------------- */
@@ -569,9 +569,15 @@ static copse_status run(struct sim *s) {
     COPSE_DO(pop(s, &e));
     if (s->queue->next < s->queue->batch.n) /* by when its turn comes it is in the cache */
       __builtin_prefetch(&s->flights[s->queue->batch.items[s->queue->next].key >> 32]);
-    if (e.hop == 0)
-      COPSE_DO(send(s, &e));
-    else if (s->flights[e.place].n_links == 0)
+    if (e.hop == 0) {
+      double start = send(s, &e);
+      e.hop = 1;
+      if (start > e.time) {
+        COPSE_DO(push(s, start, e.place, e.chunk, 1));
+        continue;
+      } /* else nothing comes between: its key would be the next one */
+    }
+    if (s->flights[e.place].n_links == 0)
       COPSE_DO(serve_here(s, &e));
     else if (e.hop <= s->flights[e.place].n_links)
       COPSE_DO(serve(s, &e));

@@ -761,6 +761,52 @@ START_TEST(borders_are_where_chunks_are_one_more) {
 }
 END_TEST
 
+/* A message over two links in turn, `slope` us for each MiB and link, in as many chunks as `jump`
+ * fits into it. */
+static void add_pipe(struct copse_candidates *c, int hops, double jump, double slope) {
+  static const int links[] = {0, 1}, first = 0;
+  struct copse_err err = COPSE_ERR_INIT;
+  add_line(c, hops, 1.5 * slope + copse_q_to_double(c->topology->links[0].latency), slope);
+  struct copse_prediction *p = &c->predictions[c->n - 1];
+  const double amount = p->dag.items[0].amount;
+  const struct copse_sim_transfer next = {
+      .links = &links[1], .n_links = 1, .amount = amount, .streams = &first, .n_streams = 1};
+  p->sim.max_chunk_bytes = amount * jump;
+  p->sim.max_steps = 2000;
+  ASSERT_OK(copse_sim_dag_add(&p->dag, &next, NULL, &err), &err);
+}
+
+/*
+ * Of two lines, 0 and 1, the second is taken from where a third way, whose time falls there, has
+ * another chunk: it has fewer hops than that, and is near it. Where that is takes few comparisons.
+ * Without work the border stays where sizes were compared, and does not move by a byte in each
+ * round.
+ */
+START_TEST(borders_are_where_a_third_one_jumps) {
+  struct copse_topology *t = copse_test_sim_hosts(1, 2, false);
+  const double latency = copse_q_to_double(t->links[0].latency);
+  static const double works[] = {1, 200};
+  for (int i = 0; i < 2; i++) {
+    struct copse_candidate_range ranges[COPSE_MAX_RANGES];
+    struct copse_candidates c;
+    struct copse_err err = COPSE_ERR_INIT;
+    int n;
+    ASSERT_OK(copse_candidates_begin(t, NULL, &c, &err), &err);
+    add_line(&c, 1, 1.5 * 15.6 + latency, 15.6);
+    add_line(&c, 2, 1.5 * 15.3 + latency, 15.3);
+    add_pipe(&c, 3, 16000001, 10); /* 20, then 15 us for each MiB */
+    c.limits.stepped = 0;
+    c.limits.border_work = works[i];
+    ASSERT_OK(copse_candidates_ranges(&c, SMALLEST, LARGEST, ranges, &n, &err), &err);
+    ck_assert_int_eq(ranges[0].candidate, 0);
+    ck_assert_int_eq(ranges[1].candidate, 1);
+    ck_assert_uint_eq(ranges[1].min_bytes, i == 0 ? 1 << 24 : 16000002);
+    copse_candidates_free(&c);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
 /* Chunks of so many bytes cost 1 us each: at powers of two, which alone are compared, this way is
  * faster than a line, but 5 % slower than that from where there is a third chunk, to beyond which
  * the range must not go. */
@@ -1014,6 +1060,7 @@ int main(void) {
   tcase_add_test(tests, large_finds_that_gain_little_are_left_out);
   tcase_add_test(tests, many_transfers_are_compared_at_fewer_sizes);
   tcase_add_test(tests, borders_are_where_chunks_are_one_more);
+  tcase_add_test(tests, borders_are_where_a_third_one_jumps);
   tcase_add_test(tests, losses_where_chunks_are_one_more_are_found);
   tcase_add_test(tests, work_for_borders_goes_where_most_is_lost);
   tcase_add_test(tests, borders_are_not_forgotten);

@@ -638,11 +638,9 @@ static copse_status try_between(const struct copse_candidates *c, struct border 
   b->turn += !b->slow;
   b->slow = false;
   COPSE_DO(time_these(c, b->which, b->n, &middle, 1, err));
-  struct side other = side_of(c, b->which[0], b->which[1], middle);
-  if (other.more > 0)
-    b->low = other;
-  else
-    b->high = side_of(c, b->which[1], b->which[0], middle);
+  struct side before = side_of(c, b->which[0], b->which[1], middle),
+              after = side_of(c, b->which[1], b->which[0], middle);
+  *(before.more > 0 ? &b->low : &b->high) = before.more > 0 ? before : after;
   settle(b);
   return COPSE_OK;
 }

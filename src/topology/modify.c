@@ -471,6 +471,41 @@ static copse_status open_hub(struct draft *d, const struct hub *hub, int relay, 
   return COPSE_OK;
 }
 
+/* Leaves a relay that GPUs share, such as a NIC, to one of them, that with the fewest such, where
+ * it has as much bandwidth there as its other links have. */
+static copse_status leave_to_one(struct draft *d, const struct copse_topology *t, int relay,
+                                 int *served, bool *changed) {
+  struct copse_q in = COPSE_Q_ZERO, out = COPSE_Q_ZERO;
+  int n = 0, kept = -1;
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_link *l = &t->links[e];
+    if (l->dst == relay && t->nodes[l->src].rank < 0)
+      COPSE_DO(copse_q_add(in, l->bandwidth, &in, d->err));
+    if (l->src == relay && t->nodes[l->dst].rank < 0)
+      COPSE_DO(copse_q_add(out, l->bandwidth, &out, d->err));
+  }
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_link *l = &t->links[e];
+    if (l->src != relay || t->nodes[l->dst].rank < 0) continue;
+    int back = copse_topology_find_link(t, l->dst, relay);
+    n++;
+    if (back < 0 || copse_q_cmp(l->bandwidth, in) < 0 ||
+        copse_q_cmp(t->links[back].bandwidth, out) < 0 ||
+        !copse_q_eq(l->bandwidth, t->links[back].bandwidth))
+      continue;
+    if (kept < 0 || served[l->dst] < served[kept]) kept = l->dst;
+  }
+  if (kept < 0 || n < 2 || in.num == 0 || out.num == 0) return COPSE_OK;
+  served[kept]++;
+  *changed = true;
+  for (int e = 0; e < t->n_links; e++) {
+    const struct copse_link *l = &t->links[e];
+    int other = l->src == relay ? l->dst : l->dst == relay ? l->src : kept;
+    if (other != kept && t->nodes[other].rank >= 0) d->links[e].bandwidth = COPSE_Q_ZERO;
+  }
+  return COPSE_OK;
+}
+
 copse_status copse_topology_sparse(const struct copse_topology *topology, int most, int *peers,
                                    struct copse_topology **out, struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
@@ -478,9 +513,11 @@ copse_status copse_topology_sparse(const struct copse_topology *topology, int mo
   struct copse_link *links;
   struct hub hub;
   bool changed = false;
+  int *served;
   *out = NULL;
   *peers = 0;
   COPSE_DO(start(&d, topology));
+  COPSE_DO(COPSE_ARRAY(d.arena, (size_t)topology->n_nodes, served, err));
   size_t room = (size_t)topology->n_links * (size_t)(most + 1);
   COPSE_DO(COPSE_ARRAY(d.arena, room, links, err));
   memcpy(links, d.links, (size_t)topology->n_links * sizeof *links);
@@ -493,6 +530,7 @@ copse_status copse_topology_sparse(const struct copse_topology *topology, int mo
     if (hub.n - 1 > most) COPSE_DO(open_hub(&d, &hub, v, n));
     changed = changed || hub.n - 1 > most;
     if (n > *peers) *peers = n;
+    if (topology->nodes[v].rank < 0) COPSE_DO(leave_to_one(&d, topology, v, served, &changed));
   }
   d.view.chosen_from = NULL;
   return changed ? copse_topology_copy(&d.view, topology->name, out, err) : COPSE_OK;

@@ -65,8 +65,9 @@ copse_status copse_topology_changed(const struct copse_topology *topology, const
  * distances around the switch, that have its bandwidth together. What these carry the switch
  * carries too, and as trees of many roots find as much bandwidth, higher ones (every set of GPUs
  * has as much out as before or more than one GPU). Fewer where bandwidths then have fewer units.
- * *peers: the most there are at a switch. *out: NULL where no switch has more; the caller releases
- * it.
+ * A NIC, or another relay that GPUs share, is left to one of them where that has as much bandwidth
+ * as the NIC. *peers: the most there are at a switch. *out: NULL where nothing changes; the caller
+ * releases it.
  */
 copse_status copse_topology_sparse(const struct copse_topology *topology, int most, int *peers,
                                    struct copse_topology **out,

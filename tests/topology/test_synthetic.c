@@ -263,6 +263,30 @@ START_TEST(a_switch_is_opened_for_few_peers) {
 }
 END_TEST
 
+/* NICs that two GPUs share are left to one; the switch of four GPUs stays as it is. */
+START_TEST(a_shared_nic_is_left_to_one) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t, *few;
+  int peers, at[2] = {0}, shared = 0;
+  ASSERT_OK(copse_topology_synthetic("hosts:2 gpus:4@300 nics:2@25 flat", NULL, &t, &err), &err);
+  ASSERT_OK(copse_topology_sparse(t, 8, &peers, &few, &err), &err);
+  ck_assert_ptr_nonnull(few);
+  ck_assert_int_eq(peers, 3);
+  for (int e = 0; e < few->n_links; e++) {
+    const struct copse_link *l = &few->links[e];
+    bool nic = strstr(few->nodes[l->src].id, "nic") != NULL;
+    if (!nic || few->nodes[l->dst].rank < 0) continue;
+    if (strncmp(few->nodes[l->src].id, "h0.", 3) == 0 && shared < 2) at[shared++] = l->dst;
+    ck_assert_int_ge(copse_topology_find_link(few, l->dst, l->src), 0);
+  }
+  ck_assert_int_eq(shared, 2);
+  ck_assert_int_ne(at[0], at[1]);
+  ck_assert_int_eq(few->n_links, t->n_links - 2 * 4 /* both ways of four NICs */);
+  copse_topology_free(few);
+  copse_topology_free(t);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("topology/synthetic");
   TCase *all = tcase_create("synthetic");
@@ -272,6 +296,7 @@ int main(void) {
   tcase_add_test(all, hosts_are_the_cluster_of_the_catalogue);
   tcase_add_test(all, a_file_can_hold_one);
   tcase_add_test(all, a_switch_is_opened_for_few_peers);
+  tcase_add_test(all, a_shared_nic_is_left_to_one);
   tcase_add_loop_test(all, nonsense_is_refused, 0, N(refusals));
   suite_add_tcase(suite, all);
   return copse_test_run(suite);

@@ -109,6 +109,9 @@ extern const char *const copse_cli_collectives[]; /* their names, for completion
 
 /* Notes of readers; main prints them as "copse: note: TEXT" once the command succeeded. */
 extern const struct copse_notes copse_cli_notes;
+/* Prints those so far as the key `notes` of a report, a comma before it; nothing if there are none.
+ */
+void copse_cli_print_notes_json(void);
 
 /* Values of the options that every command has. */
 struct copse_cli_asked {

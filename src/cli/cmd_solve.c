@@ -30,8 +30,7 @@ struct objective {
 
 /* What a message is that only latency matters to. */
 #define LATENCY_BYTES 1024
-/* As far as `copse simulate` goes. */
-#define MOST_BYTES ((uint64_t)1 << 48)
+#define MOST_BYTES ((uint64_t)1 << 48) /* as far as `copse simulate` goes */
 
 static copse_status solve_objective(const struct copse_topology *topology,
                                     const struct copse_cli_solve *what,
@@ -369,6 +368,7 @@ static void print_json(const struct report *r) {
     printf(",\n \"bound_at\": {\"bytes\": %" PRId64 ", \"us\": \"%s\"}", s->bound_at->bytes,
            COPSE_Q_STRING(s->bound_at->us));
   print_prediction_json(r);
+  copse_cli_print_notes_json();
   printf(
       ",\n \"seconds\": {\"read\": %.6f, \"optimum\": %.6f, \"split\": %.6f, \"pack\": "
       "%.6f, \"verify\": %.6f, \"write\": %.6f, \"total\": %.6f},\n \"peak_MiB\": %ld}\n",

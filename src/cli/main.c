@@ -302,6 +302,12 @@ static void keep_note(void *ctx, const char *text) {
 
 const struct copse_notes copse_cli_notes = {keep_note, NULL};
 
+void copse_cli_print_notes_json(void) {
+  for (int i = 0; i < n_notes && i < MAX_NOTES; i++)
+    printf("%s%s", i == 0 ? ",\n \"notes\": [" : ", ", copse_cli_quoted(notes[i] ? notes[i] : ""));
+  if (n_notes > 0) printf("]");
+}
+
 static void print_notes(void) {
   for (int i = 0; i < n_notes && i < MAX_NOTES; i++) {
     if (notes[i]) fprintf(stderr, "copse: note: %s\n", notes[i]);

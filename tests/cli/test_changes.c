@@ -286,6 +286,19 @@ START_TEST(a_compact_allreduce_is_as_fast) {
 }
 END_TEST
 
+/* What is noted is in the JSON report too, and nothing where there is no note. */
+START_TEST(a_report_has_the_notes) {
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allreduce --in-network --json"), 0);
+  const char *note = strstr(result.err, "copse: note: ");
+  ck_assert_ptr_nonnull(note);
+  char said[200];
+  snprintf(said, sizeof said, "\"notes\": [\"%.40s", note + strlen("copse: note: "));
+  ck_assert_ptr_nonnull(strstr(result.out, said));
+  ck_assert_int_eq(run("@ solve " FABRIC " -c allreduce --json"), 0);
+  ck_assert_ptr_null(strstr(result.out, "notes"));
+}
+END_TEST
+
 /* A NIC of four at half speed: 4/8 M over 87.5 GB/s; none is left: 4/8 M over 75. */
 START_TEST(the_loss_is_told) {
   ck_assert_int_eq(
@@ -583,6 +596,7 @@ int main(void) {
   tcase_add_test(tests, high_trees_of_few_gpus_are_repaired_instead);
   tcase_add_test(tests, a_compact_allreduce_is_as_fast);
   tcase_add_test(tests, fewer_rotations_serve_where_all_are_too_many);
+  tcase_add_test(tests, a_report_has_the_notes);
   tcase_add_test(tests, the_loss_is_told);
   tcase_add_test(tests, the_order_of_faults_does_not_matter);
   tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);

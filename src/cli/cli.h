@@ -175,6 +175,17 @@ copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) CO
 copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
                                   const char *const **names, int *n,
                                   struct copse_err *err) COPSE_CHECKED;
+/* A plan that a job has. */
+struct copse_cli_plan {
+  const char *name, *schedule; /* its path, or NULL */
+  struct copse_plan_header header;
+  uint8_t (*parts)[COPSE_SHA256_BYTES]; /* [n_ranks] copse_plan_digest_parts */
+};
+/* Reads the plans of a folder, with the schedules beside them, a plan, or a schedule, lowered as
+ * its plan would be, in the order of their sizes; the work's arena owns them. */
+copse_status copse_cli_read_plans(const char *from, const struct copse_lower_options *lower,
+                                  struct copse_cli_work *w, struct copse_cli_plan **plans, int *n,
+                                  struct copse_err *err) COPSE_CHECKED;
 /*
  * A set of files of which some without the others would do harm. They are made in another folder,
  * and put in place at the end: FOLDER.making-XXXXXX beside a new one; a folder that exists may be a

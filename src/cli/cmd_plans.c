@@ -23,6 +23,7 @@
 #include "predict/candidates.h"
 #include "predict/policy.h"
 #include "schedule/adapt.h"
+#include "topology/symmetry/symmetry.h"
 
 struct options {
   struct copse_cli_topology topology;
@@ -33,29 +34,34 @@ struct options {
   struct copse_lower_options lower;
   struct copse_cli_costs costs;
   bool no_low_latency, json, keep;
+  double search;   /* how many times the work by default */
   bool by_default; /* the collectives are those that are made without -c */
 };
 
-/* A plan that ranks have already. */
-struct old_plan {
-  const char *name, *schedule; /* its path, or NULL */
-  struct copse_plan_header header;
-  uint8_t (*parts)[COPSE_SHA256_BYTES]; /* [n_ranks] copse_plan_digest_parts */
+/* What there is for a root, and the ranks that symmetries take it to. */
+struct model {
+  struct copse_candidates candidates;
+  bool taken[COPSE_MAX_CANDIDATES]; /* those that ranges have */
+  struct copse_orbit orbit;
 };
 
 struct job {
   const struct options *o;
   bool wanted[COPSE_ALLTOALL + 1];
   int *roots, n_roots; /* of the collective at hand; {-1} where it has none */
-  struct old_plan *old;
+  struct copse_cli_plan *old;
   int n_old;
   struct copse_cli_work *work;
   struct copse_topology *topology;
   const struct copse_topology *whole; /* with nothing down */
   struct copse_predict_options predicted, whole_predicted; /* of `topology`, of `whole` */
   struct copse_candidates candidates, healthy; /* of the collective at hand */
-  const struct old_plan *before[COPSE_MAX_CANDIDATES]; /* [n_before] what `healthy` has of --from */
+  const struct copse_cli_plan
+      *before[COPSE_MAX_CANDIDATES]; /* [n_before] what `healthy` has of --from */
   int n_before;
+  struct model
+      *models; /* [n_models] of the roots so far, but for those that are like one of them */
+  int n_models;
   struct copse_text index, table; /* rows of the plans made so far */
   struct copse_text losses;     /* what fewer hops and fewer plans cost, a line each */
   struct copse_text difference; /* of the plan at hand, for the index */
@@ -67,67 +73,20 @@ struct job {
 
 /* ---- what ranks have already --------------------------------------------------------------- */
 
-/* Reads a plan's file, with its schedule beside it, or a schedule, lowered as its plan would be. */
-static copse_status read_old(struct job *j, const char *name, const char *path) {
-  struct copse_cli_work *w = j->work;
-  const char *schedule = path, *end = strrchr(path, '.');
-  free(w->data);
-  w->data = NULL;
-  COPSE_DO(copse_file_read(path, &w->data, &w->size, j->err));
-  if (copse_cli_kind_of(w->data, w->size) == COPSE_KIND_SCHEDULE) {
-    COPSE_DO(copse_schedule_load(path, &w->schedule, j->err));
-    COPSE_DO(copse_schedule_expand(w->schedule, j->err));
-    COPSE_DO(copse_lower_schedule(w->schedule, &j->o->lower, &w->plan, j->err));
-    copse_schedule_free(w->schedule);
-    w->schedule = NULL;
-  } else {
-    COPSE_DO(copse_plan_decode(path, w->data, w->size, &w->plan, j->err));
-    schedule = copse_arena_printf(&w->arena, "%.*s.json", end ? (int)(end - path) : 0, path);
-    if (!schedule) return copse_fail_nomem(j->err);
-    if (!end || access(schedule, F_OK) != 0) schedule = NULL;
-  }
-  struct old_plan *it = &j->old[j->n_old++];
-  *it = (struct old_plan){.name = name, .schedule = schedule, .header = w->plan->header};
-  COPSE_DO(COPSE_ARRAY(&w->arena, it->header.n_ranks, it->parts, j->err));
-  COPSE_DO(copse_plan_digest_parts(w->plan, it->parts, j->err));
-  copse_plan_free(w->plan);
-  w->plan = NULL;
-  return COPSE_OK;
-}
-
-COPSE_ORDER(by_size, struct old_plan, COPSE_UP(header.max_bytes) ?: strcmp(a->name, b->name))
-
-/* Reads the plans of before; without -c, what there are plans of is made again. */
-static copse_status read_all_old(struct job *j) {
-  const char *from = j->o->from, *slash = strrchr(from, '/'), *path;
-  const char *const *names = (const char *const[]){slash && slash[1] ? slash + 1 : from};
-  struct stat about;
-  int n = 1;
-  bool is_folder = stat(from, &about) == 0 && S_ISDIR(about.st_mode);
-  if (is_folder) COPSE_DO(copse_cli_list_plans(from, &j->work->arena, &names, &n, j->err));
-  COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)n, j->old, j->err));
-  if (j->o->by_default) memset(j->wanted, 0, sizeof j->wanted);
-  for (int i = 0; i < n; i++) {
-    path = is_folder ? copse_arena_printf(&j->work->arena, "%s/%s", from, names[i]) : from;
-    if (!path) return copse_fail_nomem(j->err);
-    COPSE_DO(read_old(j, names[i], path));
-    if (j->o->by_default) j->wanted[j->old[i].header.collective] = true;
-  }
-  COPSE_SORT(j->old, j->n_old, by_size);
-  return COPSE_OK;
-}
-
-static bool has_part(const struct old_plan *it, uint8_t (*parts)[COPSE_SHA256_BYTES], uint32_t r) {
+static bool has_part(const struct copse_cli_plan *it, uint8_t (*parts)[COPSE_SHA256_BYTES],
+                     uint32_t r) {
   return it && memcmp(it->parts[r], parts[r], sizeof parts[r]) == 0;
 }
 
 /* Finds the old plan in which most ranks do the same, and how many; NULL: none is of that size. */
-static const struct old_plan *find_like(const struct job *j, const struct copse_plan_header *h,
-                                        uint8_t (*parts)[COPSE_SHA256_BYTES], uint32_t *same) {
-  const struct old_plan *like = NULL;
+static const struct copse_cli_plan *find_like(const struct job *j,
+                                              const struct copse_plan_header *h,
+                                              uint8_t (*parts)[COPSE_SHA256_BYTES],
+                                              uint32_t *same) {
+  const struct copse_cli_plan *like = NULL;
   *same = 0;
   for (int i = 0; i < j->n_old; i++) {
-    const struct old_plan *it = &j->old[i];
+    const struct copse_cli_plan *it = &j->old[i];
     uint32_t n = 0;
     if (it->header.collective != h->collective || it->header.n_ranks != h->n_ranks ||
         it->header.root != h->root)
@@ -141,7 +100,7 @@ static const struct old_plan *find_like(const struct job *j, const struct copse_
 }
 
 /* Lists the ranks whose part has changed: "0-3, 7" or as JSON "0, 1, 2, 3, 7". */
-static void add_changed(struct copse_text *text, const struct old_plan *like,
+static void add_changed(struct copse_text *text, const struct copse_cli_plan *like,
                         uint8_t (*parts)[COPSE_SHA256_BYTES], uint32_t n, bool ranges) {
   const char *before = "";
   for (uint32_t r = 0, last; r < n; r = last + 1) {
@@ -162,7 +121,7 @@ static copse_status compare_parts(struct job *j, const struct copse_plan *plan, 
   if (!j->o->from) return COPSE_OK;
   COPSE_DO(COPSE_ARRAY(&j->work->arena, n, parts, j->err));
   COPSE_DO(copse_plan_digest_parts(plan, parts, j->err));
-  const struct old_plan *like = find_like(j, &plan->header, parts, &same);
+  const struct copse_cli_plan *like = find_like(j, &plan->header, parts, &same);
   copse_text_add(&j->difference, ",\n   \"like\": %s, \"changed_ranks\": [",
                  like ? copse_cli_quoted(like->name) : "null");
   add_changed(&j->difference, like, parts, n, false);
@@ -405,42 +364,6 @@ static copse_status make_range(struct job *j, const struct copse_candidate_range
   return COPSE_OK;
 }
 
-/* Finds from which bytes on a range's candidate is slower than `by`; false: not at its last. */
-static copse_status find_switch(struct job *j, int by, const struct copse_candidate_range *range,
-                                uint64_t *from, bool *found) {
-  const struct copse_candidates *c = &j->candidates;
-  *found = false;
-  for (uint64_t size = LARGEST; size >= SMALLEST; size /= 2) {
-    const double bytes = (double)size;
-    double us[2];
-    if (size > range->max_bytes || size < range->min_bytes) continue;
-    COPSE_DO(copse_candidates_time_of(c, by, &bytes, 1, &us[0], j->err));
-    COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, &us[1], j->err));
-    if (us[0] >= us[1]) return COPSE_OK;
-    *found = true;
-    *from = size / 2 < range->min_bytes || size == SMALLEST ? range->min_bytes : size;
-  }
-  return COPSE_OK;
-}
-
-/* Adds ranges of plans for switches that copy and add, where they are faster: within the ranges
- * [*n] of the others, which serve jobs that can't use the switch. */
-static copse_status add_switched(struct job *j, const struct copse_solve_options *options,
-                                 struct copse_candidate_range *ranges, int *n) {
-  bool found = false;
-  COPSE_DO(copse_candidates_switch(&j->candidates, options, &found, j->err));
-  for (int i = 0, others = *n; found && i < others; i++) {
-    struct copse_candidate_range *it = &ranges[*n];
-    bool faster = false;
-    *it = (struct copse_candidate_range){.max_bytes = ranges[i].max_bytes,
-                                         .candidate = j->candidates.n - 1};
-    COPSE_DO(find_switch(j, it->candidate, &ranges[i], &it->min_bytes, &faster));
-    it->fastest = it->candidate;
-    *n += faster;
-  }
-  return COPSE_OK;
-}
-
 /* Lists the candidates, with --verbose. */
 static copse_status say_candidates(const struct job *j) {
   static const double bytes[] = {4096, 1 << 20, 1 << 30};
@@ -467,7 +390,7 @@ static int root_now(const struct job *j, const struct copse_plan_header *old) {
 /* ---- what the job has, as schedules ------------------------------------------------------- */
 
 /* Adds an old plan to `healthy`, as it was lowered from its schedule, where that can be found. */
-static copse_status take_before(struct job *j, const struct old_plan *old, bool *foreign) {
+static copse_status take_before(struct job *j, const struct copse_cli_plan *old, bool *foreign) {
   struct copse_candidates *h = &j->healthy;
   COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *s = NULL;
   struct copse_lower_options lower = j->o->lower;
@@ -513,13 +436,14 @@ static copse_status find_healthy(struct job *j, const struct copse_solve_options
   copse_candidates_free(&j->healthy);
   COPSE_DO(copse_candidates_make(j->work->whole, options, &j->whole_predicted, &j->healthy,
                                  &ignored, j->err));
+  j->healthy.limits.search_work *= j->o->search;
   return copse_candidates_search(&j->healthy, NULL, options,
                                  j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err);
 }
 
 /* Marks a candidate as kept where some rank has its part of the plan already. */
 static copse_status find_kept(struct job *j, struct copse_candidate *it) {
-  struct old_plan plan;
+  struct copse_cli_plan plan;
   uint32_t same;
   COPSE_DO(copse_lower_digest(it->schedule, &it->lower, &j->work->arena, &plan.header, &plan.parts,
                               j->err));
@@ -528,12 +452,54 @@ static copse_status find_kept(struct job *j, struct copse_candidate *it) {
   return COPSE_OK;
 }
 
+/* Adds what was taken for a root that symmetries take to this one; *like: all that there was for
+ * it; NULL: there is none. */
+static copse_status adopt_like(struct job *j, int root, const struct copse_candidates **like) {
+  *like = NULL;
+  for (int m = 0; m < j->n_models && !*like; m++)
+    for (int i = 1; i < j->models[m].orbit.n && !*like; i++) {
+      if (j->models[m].orbit.members[i] != j->topology->rank_nodes[root]) continue;
+      *like = &j->models[m].candidates;
+      COPSE_DO(copse_candidates_adopt_images(&j->candidates, *like, j->models[m].taken,
+                                             j->models[m].orbit.images[i], j->err));
+    }
+  return COPSE_OK;
+}
+
+/* Keeps the candidates for roots that are alike. */
+static copse_status keep_model(struct job *j, int root, const struct copse_candidate_range *ranges,
+                               int n) {
+  COPSE_AT_END(copse_symmetry_free) struct copse_symmetry symmetry = {0};
+  struct model *it = &j->models[j->n_models];
+  if (root < 0 || j->n_roots == 1 || j->work->whole || j->o->keep) return COPSE_OK;
+  COPSE_DO(copse_topology_symmetry(j->topology, &symmetry, j->err));
+  j->n_models++;
+  COPSE_DO(copse_orbit_find(&symmetry, j->topology->n_nodes, j->topology->rank_nodes[root],
+                            &it->orbit, j->err));
+  for (int i = 0; i < n; i++) it->taken[ranges[i].candidate] = true;
+  it->candidates = j->candidates;
+  j->candidates = (struct copse_candidates){0};
+  return COPSE_OK;
+}
+
+static void free_models(struct job *j) {
+  for (int m = 0; m < j->n_models; m++) {
+    copse_candidates_free(&j->models[m].candidates);
+    copse_orbit_free(&j->models[m].orbit);
+  }
+  j->n_models = 0;
+}
+
 /* Makes the candidates. With --keep there is no search where something can be kept. */
-static copse_status make_candidates(struct job *j, const struct copse_solve_options *options) {
+static copse_status make_candidates(struct job *j, const struct copse_solve_options *options,
+                                    const struct copse_candidates **like) {
   struct copse_candidates *c = &j->candidates;
   struct copse_solve_seconds ignored;
   COPSE_DO(find_healthy(j, options));
   COPSE_DO(copse_candidates_make(j->topology, options, &j->predicted, c, &ignored, j->err));
+  c->limits.search_work *= j->o->search;
+  c->limits.more_work *= j->o->search;
+  COPSE_DO(adopt_like(j, options->root, like));
   const int n = c->n;
   if (copse_prediction_is_coarse(&c->predictions[0]))
     copse_note(&copse_cli_notes, "%s: no search for sizes and no packets: %s",
@@ -549,10 +515,12 @@ static copse_status make_candidates(struct job *j, const struct copse_solve_opti
       copse_note(&copse_cli_notes,
                  "%s can't be kept: with what is down there is no schedule of its trees",
                  j->before[i]->name);
-  if (!j->o->keep || c->n == n)
-    COPSE_DO(copse_candidates_search(c, j->work->whole ? &j->healthy : NULL, options,
-                                     j->o->no_low_latency ? 0 : LARGEST_PACKETS, j->err));
-  return j->o->no_low_latency ? COPSE_OK : copse_candidates_packets(c, LARGEST_PACKETS, j->err);
+  const struct copse_candidates *healthy = j->work->whole ? &j->healthy : NULL;
+  const bool searches = !j->o->keep || c->n == n;
+  const uint64_t packets = j->o->no_low_latency ? 0 : LARGEST_PACKETS;
+  if (!*like && searches) COPSE_DO(copse_candidates_search(c, healthy, options, packets, j->err));
+  if (packets > 0) COPSE_DO(copse_candidates_packets(c, packets, j->err));
+  return searches ? copse_candidates_search_more(c, *like, options, packets, j->err) : COPSE_OK;
 }
 
 static copse_status make_collective(struct job *j, copse_collective collective, int root) {
@@ -563,18 +531,23 @@ static copse_status make_collective(struct job *j, copse_collective collective, 
                                         .progress = &j->work->progress};
   struct copse_candidate_range ranges[2 * COPSE_MAX_RANGES];
   struct range_times times[2 * COPSE_MAX_RANGES];
+  const struct copse_candidates *like;
   int n;
   copse_status status;
   copse_cli_set_default_tolerance(j->topology, &options);
-  COPSE_TRY(make_candidates(j, &options));
+  COPSE_TRY(make_candidates(j, &options, &like));
   COPSE_TRY(say_candidates(j));
   j->candidates.progress = &j->work->progress;
   COPSE_TRY(copse_candidates_ranges(&j->candidates, SMALLEST, LARGEST, ranges, &n, j->err));
-  COPSE_TRY(add_switched(j, &options, ranges, &n));
+  COPSE_TRY(
+      copse_candidates_switch(&j->candidates, &options, SMALLEST, LARGEST, ranges, &n, j->err));
   for (int i = 0; i < n; i++) COPSE_TRY(time_range(j, &ranges[i], &times[i]));
-  copse_predictions_free(j->candidates.predictions, j->candidates.n); /* room for proofs */
-  copse_predictions_free(j->healthy.predictions, j->healthy.n);
+  if (j->n_roots == 1) {
+    copse_predictions_free(j->candidates.predictions, j->candidates.n); /* room for proofs */
+    copse_predictions_free(j->healthy.predictions, j->healthy.n);
+  }
   for (int i = 0; i < n; i++) COPSE_TRY(make_range(j, &ranges[i], &times[i], i + 1, n));
+  if (!like) COPSE_TRY(keep_model(j, root, ranges, n));
 out:
   copse_candidates_free(&j->candidates);
   copse_candidates_free(&j->healthy);
@@ -647,8 +620,10 @@ static copse_status make_all(struct job *j) {
   for (int c = 0; c <= COPSE_ALLTOALL; c++) {
     if (!j->wanted[c]) continue;
     COPSE_DO(find_roots(j, (copse_collective)c));
+    COPSE_DO(COPSE_ARRAY(&j->work->arena, (size_t)j->n_roots, j->models, j->err));
     for (int i = 0; i < j->n_roots; i++)
       COPSE_DO(make_collective(j, (copse_collective)c, j->roots[i]));
+    free_models(j);
   }
   copse_cli_progress_end();
   return finish(j);
@@ -662,7 +637,9 @@ static copse_status make_plans(void *options, struct copse_cli_work *w) {
   memcpy(j.wanted, o->wanted, sizeof j.wanted);
   j.predicted.lower = o->lower;
   COPSE_DO(copse_cli_costs(&o->topology, &o->costs, &j.predicted, &w->err));
-  if (o->from) COPSE_DO(read_all_old(&j));
+  if (o->from) COPSE_DO(copse_cli_read_plans(o->from, &o->lower, w, &j.old, &j.n_old, &w->err));
+  if (o->from && o->by_default) memset(j.wanted, 0, sizeof j.wanted);
+  for (int i = 0; i < j.n_old && o->by_default; i++) j.wanted[j.old[i].header.collective] = true;
   w->place = copse_cli_topology_label(&o->topology);
   COPSE_DO(copse_cli_load_topology(&o->topology, &w->topology, &w->whole, &w->err));
   j.topology = w->topology;
@@ -671,6 +648,7 @@ static copse_status make_plans(void *options, struct copse_cli_work *w) {
   j.whole_predicted = j.predicted;
   j.whole_predicted.shared = w->whole ? &of_whole : &shared;
   copse_status status = make_all(&j);
+  free_models(&j); /* where it failed */
   copse_cli_set_end(&j.set);
   copse_text_free(&j.index);
   copse_text_free(&j.table);
@@ -746,6 +724,10 @@ static const struct copse_option own[] = {
     {"--chunk", 'C', "BYTES", "largest chunk; default 524288", TO(lower.chunk_bytes),
      COPSE_OPTION_RANGE(1, INT64_MAX), .bytes = true,
      .must = "a number of bytes, such as 61440 or 64K"},
+    {"--search", 0, "F",
+     "F times as much work in searches for sizes as by default (1), which is\n"
+     "some 10 s for a collective at most; 0: no search, up to some 30 % slower",
+     TO(search), COPSE_OPTION_RANGE(0, 1000), .must = "a number from 0 to 1000"},
     {"--no-low-latency", 0, NULL,
      "no plans of packets for messages of up to 256 KiB, nor, below those,\n"
      "of one hop for an allreduce, where all ranks join each other",
@@ -756,7 +738,7 @@ static const struct copse_option own[] = {
 
 static void begin(void *options) {
   *(struct options *)options = (struct options){
-      .lower.instances = COPSE_LOWER_AUTO, .costs = COPSE_CLI_COSTS_INIT};
+      .lower.instances = COPSE_LOWER_AUTO, .search = 1, .costs = COPSE_CLI_COSTS_INIT};
 }
 
 static const char columns[] =
@@ -772,8 +754,9 @@ static const char usage[] =
     "usage: copse plans TOPO -o FOLDER [options]\n\n"
     "Makes plans for all message sizes: for each collective it solves for the optimum, for few\n"
     "trees, the best rings, double binary tree and direct exchange, searches as 'copse solve\n"
-    "--objective' for some sizes, finds by 'copse simulate' which is fastest where, in chunks or\n"
-    "packets, and lowers, proves and writes those, each with the sizes that it is for. For the\n"
+    "--objective' for some sizes, longest where most may be gained (--search), finds by 'copse\n"
+    "simulate' which is fastest where, in chunks or packets, and lowers, proves and writes\n"
+    "those, each with the sizes that it is for. For the\n"
     "sake of few plans one that is predicted within 1 % of the best will do, which is the\n"
     "fastest or, within some 3 % of that, one with fewer hops; what costs more than 1 % is said.\n"
     "The folder is what COPSE_PLAN_DIR and copse_comm_load_plans take; beside each plan is its\n"

@@ -23,6 +23,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "codegen/lower/lower.h"
 #include "nccl/reports.h"
 #include "runtime/ucx/rendezvous.h"
 
@@ -293,6 +294,58 @@ copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
                            "has no plans (*.plan); 'copse plans TOPO -o FOLDER' makes them");
   *names = list;
   return status == COPSE_OK ? check_index(folder, list, *n, arena, err) : status;
+}
+
+/* Reads a plan's file, or a schedule. */
+static copse_status read_plan(struct copse_cli_work *w, const struct copse_lower_options *lower,
+                              const char *path, struct copse_cli_plan *out, struct copse_err *err) {
+  const char *end = strrchr(path, '.');
+  out->schedule = path;
+  free(w->data);
+  w->data = NULL;
+  COPSE_DO(copse_file_read(path, &w->data, &w->size, err));
+  if (copse_cli_kind_of(w->data, w->size) == COPSE_KIND_SCHEDULE) {
+    COPSE_DO(copse_schedule_load(path, &w->schedule, err));
+    COPSE_DO(copse_schedule_expand(w->schedule, err));
+    COPSE_DO(copse_lower_schedule(w->schedule, lower, &w->plan, err));
+    copse_schedule_free(w->schedule);
+    w->schedule = NULL;
+  } else {
+    COPSE_DO(copse_plan_decode(path, w->data, w->size, &w->plan, err));
+    out->schedule = copse_arena_printf(&w->arena, "%.*s.json", end ? (int)(end - path) : 0, path);
+    if (!out->schedule) return copse_fail_nomem(err);
+    if (!end || access(out->schedule, F_OK) != 0) out->schedule = NULL;
+  }
+  out->header = w->plan->header;
+  COPSE_DO(COPSE_ARRAY(&w->arena, out->header.n_ranks, out->parts, err));
+  COPSE_DO(copse_plan_digest_parts(w->plan, out->parts, err));
+  copse_plan_free(w->plan);
+  w->plan = NULL;
+  return COPSE_OK;
+}
+
+COPSE_ORDER(by_size, struct copse_cli_plan, COPSE_UP(header.max_bytes) ?: strcmp(a->name, b->name))
+
+copse_status copse_cli_read_plans(const char *from, const struct copse_lower_options *lower,
+                                  struct copse_cli_work *w, struct copse_cli_plan **plans, int *n,
+                                  struct copse_err *err) {
+  const char *slash = strrchr(from, '/'), *path;
+  const char *const *names = (const char *const[]){slash && slash[1] ? slash + 1 : from};
+  struct copse_cli_plan *list;
+  struct stat about;
+  bool is_folder = stat(from, &about) == 0 && S_ISDIR(about.st_mode);
+  int n_names = 1;
+  if (is_folder) COPSE_DO(copse_cli_list_plans(from, &w->arena, &names, &n_names, err));
+  COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)n_names, list, err));
+  for (*n = 0; *n < n_names; ++*n) {
+    list[*n].name = names[*n];
+    path = is_folder ? copse_arena_printf(&w->arena, "%s/%s", from, names[*n]) : from;
+    if (!path) return copse_fail_nomem(err);
+    COPSE_DO(read_plan(w, lower, path, &list[*n], err));
+  }
+  COPSE_SORT(list, *n, by_size);
+  *plans = list;
+  return COPSE_OK;
 }
 
 copse_status copse_cli_write_in(const char *folder, const char *name, const void *data, size_t size,

@@ -14,7 +14,6 @@
 #include "codegen/lower/work.h"
 #include "predict/baseline.h"
 #include "predict/policy.h"
-#include "predict/sizes.h"
 #include "schedule/adapt.h"
 #include "verify/verify.h"
 
@@ -128,9 +127,9 @@ static copse_status time_some(const struct copse_candidates *c, struct copse_wis
 
 /* Times those that matter: a guess at the best first, then the last ones (searched for, packets),
  * so that others need not be simulated to their ends; what is found does not depend on it. */
-static copse_status time_near(const struct copse_candidates *c, const double *bytes, int n,
-                              double reach, double (*us)[COPSE_MAX_CANDIDATES],
-                              struct copse_err *err) {
+copse_status copse_candidates_time_near(const struct copse_candidates *c, const double *bytes,
+                                        int n, double reach, double (*us)[COPSE_MAX_CANDIDATES],
+                                        struct copse_err *err) {
   COPSE_AT_END(copse_arena_free) struct copse_arena arena = {0};
   struct copse_wish *wishes;
   struct nearest *near;
@@ -164,7 +163,7 @@ static copse_status time_near(const struct copse_candidates *c, const double *by
 copse_status copse_candidates_time(const struct copse_candidates *c, const double *bytes,
                                    int n_sizes, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) {
-  return time_near(c, bytes, n_sizes, 0, us, err);
+  return copse_candidates_time_near(c, bytes, n_sizes, 0, us, err);
 }
 
 /* Times these however slow they are. */
@@ -238,7 +237,8 @@ copse_status copse_candidates_begin(const struct copse_topology *topology,
   *out = (struct copse_candidates){
       .topology = topology,
       .options = predict ? *predict : copse_predict_defaults,
-      .limits = {MOST_EDGES_ALIKE, MOST_STEPPED, MOST_IN_TWOS, BORDER_WORK}};
+      .limits = {MOST_EDGES_ALIKE, MOST_STEPPED, MOST_IN_TWOS, BORDER_WORK,
+                 PLAN_WORK(topology->n_ranks), PLAN_MORE_WORK(topology->n_ranks)}};
   out->times = calloc(1, sizeof *out->times);
   if (!out->times) return copse_fail_nomem(err);
   return copse_predict_routes(topology, &out->routes, &out->options, err);
@@ -318,117 +318,52 @@ copse_status copse_candidates_adopt(struct copse_candidates *c, struct copse_can
   return COPSE_OK;
 }
 
-/* ---- searched ones, packets, the switch ------------------------------------------------------ */
+/* ---- those of another root ------------------------------------------------------------------- */
 
-struct timed {
-  double us;
-  int candidate;
-};
-
-COPSE_ORDER(faster, struct timed, COPSE_UP(us) ?: COPSE_UP(candidate))
-
-/* Lists what a search begins with: the first, then those that are fastest at the size. */
-static copse_status list_fastest_first(const struct copse_candidates *c, double bytes,
-                                       struct copse_proposal *from, struct copse_err *err) {
-  double us[1][COPSE_MAX_CANDIDATES];
-  struct timed list[COPSE_MAX_CANDIDATES];
-  COPSE_DO(time_near(c, &bytes, 1, SEARCHED_REACH, us, err));
-  for (int i = 0; i < c->n; i++) list[i] = (struct timed){i > 0 ? us[0][i] : -1, i};
-  COPSE_SORT(list, c->n, faster);
-  for (int i = 0; i < c->n; i++) {
-    const struct copse_candidate *it = &c->list[list[i].candidate];
-    from[i].schedule = it->schedule;
-    snprintf(from[i].name, sizeof from[i].name, "%s", it->name);
-  }
-  return COPSE_OK;
-}
-
-static copse_status find_least(const struct copse_candidates *c, double bytes, double *us,
+/* Makes the image of a schedule, in the topology's numbers; *out NULL: it is none of this root. */
+static copse_status make_image(const struct copse_candidates *c, const struct copse_candidate *of,
+                               const int *image, struct copse_schedule **out,
                                struct copse_err *err) {
-  double times[1][COPSE_MAX_CANDIDATES];
-  COPSE_DO(copse_candidates_time(c, &bytes, 1, times, err));
-  *us = times[0][0];
-  for (int i = 1; i < c->n; i++) *us = fmin(*us, times[0][i]);
+  COPSE_AT_END(copse_arena_free) struct copse_arena scratch = {0};
+  COPSE_AT_END(copse_schedule_free_at) struct copse_schedule *made = NULL;
+  const struct copse_topology *t = c->topology;
+  const struct copse_schedule *from = of->schedule;
+  struct copse_err why = COPSE_ERR_INIT;
+  const char **ids;
+  *out = NULL;
+  COPSE_DO(COPSE_ARRAY(&scratch, (size_t)from->n_nodes, ids, err));
+  for (int v = 0; v < from->n_nodes; v++)
+    ids[v] = t->nodes[image[copse_topology_find(t, from->nodes[v])]].id;
+  COPSE_DO(copse_schedule_image(from, ids, t, &made, err));
+  if (made->root != c->list[0].schedule->root) return COPSE_OK;
+  COPSE_DO(copse_schedule_place(made, t, err));
+  copse_status status = copse_proposal_check(t, made, of->name, &why);
+  if (status == COPSE_OVERFLOW) return COPSE_OK;
+  if (status != COPSE_OK) return copse_fail(err, status, "%s", why.text);
+  *out = made;
+  made = NULL;
   return COPSE_OK;
 }
 
-/* Whether the fastest takes, but for the model's error, no longer than the healthy one or the
- * bound. */
-static copse_status is_enough(const struct copse_candidates *c,
-                              const struct copse_candidates *healthy, double bytes, bool *enough,
-                              struct copse_err *err) {
-  const struct copse_schedule *of = c->list[0].schedule;
-  const struct copse_bounds_question question = {of->collective, of->root, of,
-                                                 c->predictions[0].sim.alpha_us};
-  double here, there, bound_us;
-  *enough = false;
-  if (!healthy || healthy->n == 0) return COPSE_OK;
-  COPSE_DO(find_least(c, bytes, &here, err));
-  COPSE_DO(find_least(healthy, bytes, &there, err));
-  COPSE_DO(copse_bounds_predict(c->topology, &question, &bytes, 1, &bound_us, err));
-  *enough = here <= fmax(there, bound_us) * (1 + MODEL_ERROR);
-  return COPSE_OK;
-}
-
-/* Adds it as "64K: k=4"; not where it is large and, of chunks, no faster than what there was. */
-static copse_status add_found(struct copse_candidates *c, const struct copse_size_answer *found,
-                              uint64_t bytes, bool packets, struct copse_err *err) {
-  char name[COPSE_PROPOSAL_NAME], unit = bytes < 1 << 20 ? 'K' : 'M';
-  double least = INFINITY;
-  copse_status status = COPSE_OK;
-  if (!packets && copse_schedule_edges(found->schedule) > c->limits.edges_alike)
-    status = find_least(c, (double)bytes, &least, err);
-  if (status != COPSE_OK || found->us > least * (1 - CLOSE_TIME)) {
-    copse_schedule_free(found->schedule);
-    return status;
-  }
-  copse_proposal_name_print(name, sizeof name, "%" PRIu64 "%c: %s",
-                            bytes >> (unit == 'K' ? 10 : 20), unit,
-                            copse_proposal_without_size(found->name));
-  return copse_candidates_add(c, found->schedule, name, &c->options.lower, err);
-}
-
-copse_status copse_candidates_search(struct copse_candidates *c,
-                                     const struct copse_candidates *healthy,
-                                     const struct copse_solve_options *options,
-                                     uint64_t most_packets, struct copse_err *err) {
-  static const uint64_t of_many[] = PLAN_SIZES, of_few[] = PLAN_SIZES_OF_FEW;
-  const bool few = c->topology->n_ranks <= FEW_RANKS;
-  const uint64_t *sizes = few ? of_few : of_many;
-  const size_t n_sizes = few ? sizeof of_few / sizeof *of_few : sizeof of_many / sizeof *of_many;
-  struct copse_predict_options packets = c->options;
-  struct copse_solve_options solve = *options;
-  struct copse_progress_parts searches;
-  const struct copse_progress progress = copse_progress_begin_parts(
-      &searches, options->progress, copse_collective_name(options->collective), "search", n_sizes);
-  solve.progress = &progress;
-  copse_predict_alpha(&packets, PACKET_HOP * packets.sim.alpha_us);
-  if (c->topology->n_ranks == 1 || copse_prediction_is_coarse(&c->predictions[0])) return COPSE_OK;
-  for (size_t i = 0; i < n_sizes; i++) {
-    struct copse_proposal from[COPSE_MAX_CANDIDATES];
-    searches.i = (int64_t)i;
-    const struct copse_size_question question = {
-        .solve = &solve,
-        .predict = sizes[i] <= most_packets ? &packets : &c->options,
-        .bytes = (double)sizes[i],
-        .work = PLAN_WORK(c->topology->n_ranks) / (healthy ? 2 : 1), /* with what it found */
-        .from = from,
-        .n_from = c->n};
-    struct copse_size_answer answer;
-    struct copse_solve_seconds ignored;
-    bool enough;
-    COPSE_DO(is_enough(c, healthy, question.bytes, &enough, err));
-    if (enough || c->n == COPSE_MAX_CANDIDATES) continue;
-    COPSE_DO(list_fastest_first(c, question.bytes, from, err));
-    COPSE_DO(copse_solve_for_size(c->topology, &question, &answer, &ignored, err));
-    COPSE_DO(add_found(c, &answer, sizes[i], sizes[i] <= most_packets, err));
+copse_status copse_candidates_adopt_images(struct copse_candidates *c,
+                                           const struct copse_candidates *like, const bool *taken,
+                                           const int *image, struct copse_err *err) {
+  for (int i = 0; i < like->n && c->n < COPSE_MAX_CANDIDATES; i++) {
+    struct copse_schedule *made;
+    bool wanted = false;
+    for (int k = i; k < like->n; k++)
+      wanted = wanted || (taken[k] && like->list[k].schedule == like->list[i].schedule);
+    if (!wanted || !like->list[i].owned) continue;
+    COPSE_DO(make_image(c, &like->list[i], image, &made, err));
+    if (made) COPSE_DO(copse_candidates_add(c, made, like->list[i].name, &c->options.lower, err));
   }
   return COPSE_OK;
 }
 
-/* Adds the candidate once more, as packets; not if its schedule can't be. */
-static copse_status add_packets(struct copse_candidates *c, int of, uint64_t most, bool one_hop,
-                                struct copse_err *err) {
+/* ---- packets --------------------------------------------------------------------------------- */
+
+copse_status copse_candidates_add_packets(struct copse_candidates *c, int of, uint64_t most,
+                                          bool one_hop, struct copse_err *err) {
   struct copse_candidate *it = &c->list[c->n];
   struct copse_err why = COPSE_ERR_INIT;
   if (c->n == COPSE_MAX_CANDIDATES) return COPSE_OK;
@@ -454,21 +389,12 @@ copse_status copse_candidates_packets(struct copse_candidates *c, uint64_t most_
   int n = c->n;
   if (c->topology->n_ranks == 1 || copse_prediction_is_coarse(&c->predictions[0])) return COPSE_OK;
   for (int i = 0; i < n; i++)
-    if (!c->list[i].lower.low_latency) COPSE_DO(add_packets(c, i, most_bytes, false, err));
+    if (!c->list[i].lower.low_latency)
+      COPSE_DO(copse_candidates_add_packets(c, i, most_bytes, false, err));
   if (c->list[0].schedule->collective != COPSE_ALLREDUCE) return COPSE_OK;
   for (int i = 0, before = c->n; i < n && c->n == before; i++)
-    COPSE_DO(add_packets(c, i, most_bytes, true, err));
+    COPSE_DO(copse_candidates_add_packets(c, i, most_bytes, true, err));
   return COPSE_OK;
-}
-
-copse_status copse_candidates_switch(struct copse_candidates *c,
-                                     const struct copse_solve_options *options, bool *found,
-                                     struct copse_err *err) {
-  struct copse_schedule *schedule = NULL;
-  if (c->n < COPSE_MAX_CANDIDATES)
-    COPSE_DO(copse_propose_switch(c->topology, options, &schedule, err));
-  *found = schedule != NULL;
-  return *found ? take(c, schedule, "by the switch", err) : COPSE_OK;
 }
 
 void copse_candidates_free(struct copse_candidates *candidates) {
@@ -794,6 +720,48 @@ copse_status copse_candidates_ranges(const struct copse_candidates *candidates, 
                               fmin((double)ranges[i].max_bytes, (double)largest), i + 1 < *n,
                               &ranges[i], sizes, &added, err));
     if (round == 0) times->most_work = times->of.work + candidates->limits.border_work;
+  }
+  return COPSE_OK;
+}
+
+/* ---- the switch -------------------------------------------------------------------------------
+ */
+
+/* Finds from which bytes on a range's candidate is slower than `by`; false: not at its last. */
+static copse_status find_switch(const struct copse_candidates *c, int by, uint64_t smallest,
+                                uint64_t largest, const struct copse_candidate_range *range,
+                                uint64_t *from, bool *found, struct copse_err *err) {
+  *found = false;
+  for (uint64_t size = largest; size >= smallest; size /= 2) {
+    const double bytes = (double)size;
+    double us[2];
+    if (size > range->max_bytes || size < range->min_bytes) continue;
+    COPSE_DO(copse_candidates_time_of(c, by, &bytes, 1, &us[0], err));
+    COPSE_DO(copse_candidates_time_of(c, range->candidate, &bytes, 1, &us[1], err));
+    if (us[0] >= us[1]) return COPSE_OK;
+    *found = true;
+    *from = size / 2 < range->min_bytes || size == smallest ? range->min_bytes : size;
+  }
+  return COPSE_OK;
+}
+
+copse_status copse_candidates_switch(struct copse_candidates *c,
+                                     const struct copse_solve_options *options, uint64_t smallest,
+                                     uint64_t largest, struct copse_candidate_range *ranges, int *n,
+                                     struct copse_err *err) {
+  struct copse_schedule *schedule = NULL;
+  if (c->n == COPSE_MAX_CANDIDATES) return COPSE_OK;
+  COPSE_DO(copse_propose_switch(c->topology, options, &schedule, err));
+  if (!schedule) return COPSE_OK;
+  COPSE_DO(take(c, schedule, "by the switch", err));
+  for (int i = 0, others = *n; i < others; i++) {
+    struct copse_candidate_range *it = &ranges[*n];
+    bool faster = false;
+    *it = (struct copse_candidate_range){.max_bytes = ranges[i].max_bytes, .candidate = c->n - 1};
+    COPSE_DO(
+        find_switch(c, it->candidate, smallest, largest, &ranges[i], &it->min_bytes, &faster, err));
+    it->fastest = it->candidate;
+    *n += faster;
   }
   return COPSE_OK;
 }

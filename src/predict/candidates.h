@@ -28,6 +28,8 @@ struct copse_candidates_limits {
   double stepped;      /* transfers up to which sizes between powers of two are compared */
   double in_twos;      /* and up to which all powers of two */
   double border_work;  /* steps of the simulator, for borders between ranges */
+  double search_work;  /* as COPSE_SIZES_WORK, for each size that is searched; 0: none is */
+  double more_work;    /* for all searches of copse_candidates_search_more */
 };
 
 struct copse_candidates {
@@ -84,28 +86,50 @@ copse_status copse_candidates_adopt(struct copse_candidates *candidates,
                                     struct copse_candidates *healthy, bool keep,
                                     struct copse_err *err) COPSE_CHECKED;
 
-/* Adds what the search for one size (sizes.h) finds for some sizes from 4 KiB to 256 MiB, starting
- * from the candidates so far, as "64K: k=4". Sizes up to most_packets are searched with the cost of
- * a hop of packets. `healthy` (NULL: none) are the candidates of the topology with nothing broken;
- * with them a search takes half the work, and there is none for a size at which a candidate so far
- * takes at most MODEL_ERROR more than the fastest of `healthy`, or than the bound. Adds nothing
- * where the first candidate is predicted coarsely: one schedule takes more than all of a search. */
+/* Adds images of the schedules of candidates `taken` [like->n] of another root, by an automorphism
+ * `image` [n_nodes] that takes that root to this one, under their names, in chunks; those that are
+ * schedules of this root. They are as good where latencies and the fabric's routes are alike too.
+ * `like` must last longer. */
+copse_status copse_candidates_adopt_images(struct copse_candidates *candidates,
+                                           const struct copse_candidates *like, const bool *taken,
+                                           const int *image, struct copse_err *err) COPSE_CHECKED;
+
+/* Adds (in searches.c) what the search for one size (sizes.h) finds for some sizes from 4 KiB to
+ * 256 MiB, starting from the candidates so far, as "64K: k=4". Sizes up to most_packets are
+ * searched with the cost of a hop of packets. `healthy` (NULL: none) are the candidates of the
+ * topology with nothing broken; with them a search takes half the work, and there is none for a
+ * size at which a candidate so far takes at most MODEL_ERROR more than the fastest of `healthy`, or
+ * than the bound. Adds nothing where the first candidate is predicted coarsely: one schedule takes
+ * more than all of a search. */
 copse_status copse_candidates_search(struct copse_candidates *candidates,
                                      const struct copse_candidates *healthy,
                                      const struct copse_solve_options *options,
                                      uint64_t most_packets, struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Adds what more searches find that begin with all candidates so far, packets too: at powers of two
+ * from 1 KiB to 256 MiB, next where most may be gained. That is what the fastest takes above the
+ * bound (or the fastest of `like`, those of a root that is alike; NULL: none), and less after
+ * searches there or beside it that gained little. Ends where nowhere LEAST_HOPE may be gained, or
+ * all work is done. Adds nothing where the first candidate is predicted coarsely.
+ */
+copse_status copse_candidates_search_more(struct copse_candidates *candidates,
+                                          const struct copse_candidates *like,
+                                          const struct copse_solve_options *options,
+                                          uint64_t most_packets,
+                                          struct copse_err *err) COPSE_CHECKED;
+
+/* Adds candidate `of` once more, as packets for messages of at most so many bytes, or an allreduce
+ * in one hop of them; nothing if its schedule can't be that. */
+copse_status copse_candidates_add_packets(struct copse_candidates *candidates, int of,
+                                          uint64_t most_bytes, bool one_hop,
+                                          struct copse_err *err) COPSE_CHECKED;
 
 /* Adds the candidates in chunks also in packets, for messages of at most so many bytes, and an
  * allreduce in one hop. Leaves out schedules that can't be packets. Adds nothing where the first
  * candidate is predicted coarsely: only plans tell packets from chunks. */
 copse_status copse_candidates_packets(struct copse_candidates *candidates, uint64_t most_bytes,
                                       struct copse_err *err) COPSE_CHECKED;
-
-/* Adds, last, the allreduce by switches that copy and add, where all ranks are at such ones and a
- * plan can ask it of them: "by the switch". *found: whether it did. */
-copse_status copse_candidates_switch(struct copse_candidates *candidates,
-                                     const struct copse_solve_options *options, bool *found,
-                                     struct copse_err *err) COPSE_CHECKED;
 
 void copse_candidates_free(struct copse_candidates *candidates);
 
@@ -117,6 +141,13 @@ void copse_candidates_free(struct copse_candidates *candidates);
 copse_status copse_candidates_time(const struct copse_candidates *candidates, const double *bytes,
                                    int n_sizes, double (*us)[COPSE_MAX_CANDIDATES],
                                    struct copse_err *err) COPSE_CHECKED;
+
+/* Predicts the same, but also how long candidates take that are slower than the fastest by up to
+ * `reach` times. */
+copse_status copse_candidates_time_near(const struct copse_candidates *candidates,
+                                        const double *bytes, int n_sizes, double reach,
+                                        double (*us)[COPSE_MAX_CANDIDATES],
+                                        struct copse_err *err) COPSE_CHECKED;
 
 /* Predicts the same of one candidate, however slow it is: us [n_sizes]. */
 copse_status copse_candidates_time_of(const struct copse_candidates *candidates, int which,
@@ -168,4 +199,15 @@ struct copse_candidate_range {
 copse_status copse_candidates_ranges(const struct copse_candidates *candidates, uint64_t smallest,
                                      uint64_t largest,
                                      struct copse_candidate_range ranges[COPSE_MAX_RANGES], int *n,
+                                     struct copse_err *err) COPSE_CHECKED;
+
+/*
+ * Adds, last, the allreduce by switches that copy and add, where all ranks are at such ones and a
+ * plan can ask it of them: "by the switch"; and ranges of it where it is faster, at powers of two
+ * from `smallest` to `largest`: within the ranges [*n] of the others, which serve jobs that can't
+ * use the switch. There must be room for twice as many.
+ */
+copse_status copse_candidates_switch(struct copse_candidates *candidates,
+                                     const struct copse_solve_options *options, uint64_t smallest,
+                                     uint64_t largest, struct copse_candidate_range *ranges, int *n,
                                      struct copse_err *err) COPSE_CHECKED;

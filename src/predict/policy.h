@@ -99,10 +99,10 @@
  * of which each does one after the other. */
 #define MOST_SCATTERED 32
 
-/* Sizes that `copse plans` searches for, and the work for each, by ranks: 60 s in all for three
- * collectives of 64 ranks, of which a third are proofs. Without 4 MiB an allreduce of two A100
- * hosts took 30 % longer there than what `--objective 4M` finds. Up to where plans are packets a
- * hop costs what one of packets does: of 30 times of a DGX-1 and a MI100 host at 1 to 256 KiB 12
+/* Sizes that `copse plans` searches for first, and the work for each, by ranks: 60 s in all for
+ * three collectives of 64 ranks, of which a third are proofs. Without 4 MiB an allreduce of two
+ * A100 hosts took 30 % longer there than what `--objective 4M` finds. Up to where plans are packets
+ * a hop costs what one of packets does: of 30 times of a DGX-1 and a MI100 host at 1 to 256 KiB 12
  * are shorter by that, by up to 25 %, and one is longer, by 7 %. */
 #define PLAN_SIZES \
   { 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20 }
@@ -156,6 +156,23 @@
  * within 1/1024: an allreduce of azure-ndv5-x8 without a NIC, at 200 MB. */
 #define BORDER_WIDTH (1.0 / 256)
 #define PLAN_WORK(n_ranks) (2.5e5 * fmin((n_ranks), 64))
+/* Work of all further searches for one collective: that of one search of --objective, some 8 s; for
+ * more than 16 ranks less, since with 64 `copse plans` takes 60 s without them. Without them 22 of
+ * 52 plans, most between the sizes above, took over 3 % longer than what --objective finds, by up
+ * to 27 % (docs/measurements.md). */
+#define PLAN_MORE_WORK(n_ranks) (1.2e8 * fmax(0, fmin(1, (64 - (n_ranks)) / 48.0)))
+/* How many times as much work as PLAN_WORK the first of them takes at a size; each next one there
+ * twice as much. An allgather of 512 KiB and a reduce_scatter of 2 MiB on 5 GPUs ended 1.7 and 7.0
+ * % above --objective with 2, 1.0 and 7.0 with 4, 2.9 and 2.6 with 8, all for 1.2e8. */
+#define MORE_TIMES 8
+/* What is faster by less is not added, and gained little. What may be gained after a search is at
+ * most this part of before, or as much as it gained. Searches end where nowhere so much may be.
+ * The first and last are small beside MODEL_ERROR; with a quarter hope left the reduce_scatter was
+ * 7.0 % above. MOST_HOPES: powers of two from 1 KiB to 256 MiB fit. */
+#define MORE_GAIN 0.002
+#define HOPE_LEFT 0.5
+#define LEAST_HOPE 0.01
+#define MOST_HOPES 19
 
 /* Events of so short a list come soon, and very soon (event_queue.c): what they look at, fetched
  * then, is still in a cache of 2 MiB, and of 32 KiB. Measured: a simulation of 154,000 transfers

@@ -2,9 +2,7 @@
  * The search for the schedule of one message size. Forests are made (propose.h), put in order and
  * cut in several ways, mixed, and improved by exchange (exchange.h); the simulator times each as
  * the plan that it would be, and the fastest is handed over.
- *
  *   proposals --> orders, parts, chunks --> exchange, round by round --> the best
- *
  * Source of the orders: Hu, Parallel sequencing and assembly line problems, 1961.
  */
 #include "predict/sizes.h"
@@ -396,9 +394,13 @@ static bool is_start(const struct search *s, const char *name) {
   return s->n_bases == 0 || strcmp(name, "k=1") == 0 || strcmp(name, "direct") == 0;
 }
 
-/* Returns what so many hops take at least. */
 static double least_hops_us(const struct search *s, int hops) {
   return hops * (s->predict.sim.alpha_us + s->least_latency_us);
+}
+
+static double least_us(const struct search *s, const struct copse_schedule *of) {
+  return fmax(copse_q_to_double(of->time_per_GB) * s->question->bytes * 1e-3,
+              least_hops_us(s, copse_proposal_hops(of)));
 }
 
 /* Whether rings may be what is chosen: they have the most hops that there are, see choose(). */
@@ -449,9 +451,7 @@ static copse_status take(void *context, struct copse_schedule *schedule, const c
   if (s->n_starts < MOST_STARTS && is_start(s, name)) s->starts[s->n_starts++] = v;
   bool known = is_known(s, schedule);
   s->bases[s->n_bases++] = schedule;
-  double least_us = fmax(copse_q_to_double(schedule->time_per_GB) * s->question->bytes * 1e-3,
-                         least_hops_us(s, copse_proposal_hops(schedule)));
-  return !known && least_us < s->best.us ? consider_all(s, &v) : COPSE_OK;
+  return !known && least_us(s, schedule) < s->best.us ? consider_all(s, &v) : COPSE_OK;
 }
 
 /* ---- exchange ------------------------------------------------------------------------------- */
@@ -548,11 +548,12 @@ static copse_status mix(struct search *s, const struct variant *one, const struc
   return COPSE_OK;
 }
 
-/* Adds to the starts mixtures of the first with the others. */
+/* Adds mixtures of the first start with the others; for plans not with what takes far longer. */
 static copse_status add_mixtures(struct search *s, struct variant *starts, int *n) {
   int n_starts = *n;
   for (int i = 1; i < n_starts && s->question->solve->collective != COPSE_ALLREDUCE; i++) {
     double most = s->most_work;
+    if (s->question->from && least_us(s, starts[i].of) > s->best.us * EXCHANGE_REACH) continue;
     s->most_work = s->work + (most - s->work) * FOREST_PART;
     COPSE_DO(mix(s, &starts[0], &starts[i], &starts[*n]));
     s->most_work = most;
@@ -738,6 +739,7 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
   answer->bound_us = s->bound_us;
   answer->first_us = s->first_us;
   answer->n_tried = s->n_tried;
+  answer->work = s->work;
   memcpy(answer->name, best->name, sizeof answer->name);
   return COPSE_OK;
 }

@@ -38,6 +38,7 @@ struct copse_size_answer {
   double bound_us; /* no schedule is faster; 0: none is known */
   double first_us; /* of the schedule that the solver makes without a size, cut as by default */
   int n_tried;
+  double work; /* done */
 };
 
 /* Searches the schedule for a size. Errors as of copse_solve_schedule, and COPSE_INTERNAL for a

@@ -207,9 +207,8 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
   struct mapping m = {.from = schedule, .err = err};
   char sha256[COPSE_SHA256_HEX];
   *out = NULL;
-  if (schedule->root >= 0 || schedule->demand || schedule->n_rotations > 0)
-    return copse_fail(err, COPSE_INVALID,
-                      "only a schedule without root and demand, expanded, has an image");
+  if (schedule->demand || schedule->n_rotations > 0)
+    return copse_fail(err, COPSE_INVALID, "only a schedule without demand, expanded, has an image");
   COPSE_DO(copse_topology_sha256(target, sha256, err));
   COPSE_DO(copse_schedule_borrow(schedule, &to, err));
   m.to = to;
@@ -218,6 +217,7 @@ copse_status copse_schedule_image(const struct copse_schedule *schedule, const c
   COPSE_DO(copse_arena_text(&m.to->arena, target->name, &m.to->topology_name, err));
   COPSE_DO(copse_arena_text(&m.to->arena, sha256, &m.to->topology_sha256, err));
   COPSE_DO(map_nodes(&m, ids, target));
+  if (schedule->root >= 0) to->root = m.rank[schedule->root];
   COPSE_DO(map_trees(&m));
   COPSE_DO(map_flows(&m));
   *out = to;

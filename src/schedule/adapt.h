@@ -37,7 +37,7 @@ copse_status copse_schedule_place(struct copse_schedule *schedule,
  * Makes the schedule's image by ids [schedule->n_nodes], nodes of `target`, each once: what the
  * schedule's nodes become. Where that takes links to links of the same bandwidth and ranks to
  * ranks, the image is as good there as the schedule is; nothing of it is checked here. The
- * schedule must be without a root and a demand, and expanded. Ranks are target's. The caller
+ * schedule must be without a demand, and expanded. Ranks are target's, a root too. The caller
  * releases *out before `schedule`, whose paths and bound it borrows. COPSE_INVALID for an id that
  * target lacks, and for a schedule of another kind.
  */

@@ -161,9 +161,9 @@ static void interrupt_plans(const int signals[2]) {
 START_TEST(an_interrupted_plans_leaves_nothing_that_loads) {
   interrupt_plans((const int[2]){SIGKILL, SIGTERM});
   if (COPSE_TEST_SWEEPS) interrupt_plans((const int[2]){SIGINT, SIGKILL});
-  ck_assert_int_eq(run("@ plans --synthetic ring:3@50 -c broadcast -r 0 -o %%/killed/"), 0);
+  ck_assert_int_eq(run("@ plans --search 0.05 --synthetic ring:3@50 -c broadcast -r 0 -o %%/killed/"), 0);
   ck_assert_int_eq(run("ls %%/killed/index.json %%/killed/*.plan"), 0);
-  ck_assert_int_eq(run("@ plans --synthetic ring:3@50 -c broadcast -r 0 -o %%/killed-inside"), 0);
+  ck_assert_int_eq(run("@ plans --search 0.05 --synthetic ring:3@50 -c broadcast -r 0 -o %%/killed-inside"), 0);
   ck_assert_int_eq(run("ls %%/killed-inside/index.json %%/killed-inside/*.plan"), 0);
   ck_assert_int_eq(
       run("test -z \"$(ls -A %% | grep making)$(ls -A %%/killed-inside | grep making)\""), 0);

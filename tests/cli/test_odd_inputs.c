@@ -128,7 +128,7 @@ END_TEST
 
 /* A set of plans without some of them is none. */
 START_TEST(plans_that_fail_leave_nothing) {
-  run("@ plans " FABRIC " -c allgather -c allreduce -w 1 -o %%/half");
+  run("@ plans --search 0.05 " FABRIC " -c allgather -c allreduce -w 1 -o %%/half");
   copse_test_refused(2,
                      "the number of workers must be from 2 to 1024: both phases of an allreduce");
   ck_assert_int_eq(run("ls %%/half | grep -c ."), 1); /* grep finds none */

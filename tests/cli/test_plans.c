@@ -18,6 +18,8 @@
 #define FABRIC "--synthetic 'hosts:2 gpus:2@300 nics:2@25 rails'"
 #define LARGER "--synthetic 'hosts:2 gpus:4@300 nics:4@25 rails'"
 #define FULL "--synthetic full:4@50"
+/* By default a collective takes up to ten seconds. */
+#define PLANS "@ plans --search 0.05 "
 
 static cJSON *parsed(void) {
   cJSON *json = cJSON_Parse(result.out);
@@ -27,7 +29,7 @@ static cJSON *parsed(void) {
 
 /* Makes a folder of plans once; later calls take what is there. Its index is the output. */
 static void make_once(const char *folder, const char *options) {
-  if (!copse_test_exists(folder)) ck_assert_int_eq(run("@ plans %s -o %%/%s", options, folder), 0);
+  if (!copse_test_exists(folder)) ck_assert_int_eq(run(PLANS "%s -o %%/%s", options, folder), 0);
   ck_assert_int_eq(run("cat %%/%s/index.json", folder), 0);
 }
 
@@ -216,7 +218,7 @@ START_TEST(a_folder_of_plans_is_simulated_whole) {
   const char *const said = "part/index.json:";
   copse_test_refused(run("@ simulate %%/part " FULL), said);
   copse_test_refused(2, "names allreduce-2.plan, which is not in the folder");
-  copse_test_refused(run("@ plans " FULL " --from %%/part -o %%/new"), said);
+  copse_test_refused(run(PLANS FULL " --from %%/part -o %%/new"), said);
   ck_assert(!copse_test_exists("new"));
   ck_assert_int_eq(run("rm %%/part/index.json; @ simulate %%/part " FULL " -b 1M -e 1M"), 0);
 }
@@ -224,7 +226,7 @@ END_TEST
 
 /* Fills us [11], sizes of 1K times 4 each, with what a folder of plans takes. */
 static void take_times(const char *folder, const char *fabric, double us[11]) {
-  ck_assert_int_eq(run("@ simulate %%/%s -t %s -e 1G --json", folder, fabric), 0);
+  ck_assert_int_eq(run("@ simulate %%/%s %s%s -e 1G --json", folder, *fabric == '-' ? "" : "-t ", fabric), 0);
   cJSON *json = parsed();
   const cJSON *plan, *row;
   int n = 0;
@@ -246,8 +248,8 @@ START_TEST(broken_parts_get_plans_as_good_as_the_healthy_ones) {
   double healthy[11], broken[11];
   char down[40];
   snprintf(down, sizeof down, "%s --down nic1", nodes[_i]);
-  ck_assert_int_eq(run("@ plans %s -c allreduce -o %%/healthy%d", nodes[_i], _i), 0);
-  ck_assert_int_eq(run("@ plans %s -c allreduce -o %%/broken%d", down, _i), 0);
+  ck_assert_int_eq(run(PLANS "%s -c allreduce -o %%/healthy%d", nodes[_i], _i), 0);
+  ck_assert_int_eq(run(PLANS "%s -c allreduce -o %%/broken%d", down, _i), 0);
   take_times(_i ? "healthy1" : "healthy0", down, healthy);
   take_times(_i ? "broken1" : "broken0", down, broken);
   for (int i = 0; i < 11; i++)
@@ -387,7 +389,7 @@ START_TEST(a_folder_of_plans_covers_all_sizes_and_runs_in_a_job) {
   copse_comm *comms[RANKS];
   int loaded = 0;
   ck_assert_int_eq(
-      run("@ plans " FABRIC " -c allreduce -c reduce -c alltoall -r 3 -o %%/set --json"), 0);
+      run(PLANS FABRIC " -c allreduce -c reduce -c alltoall -r 3 -o %%/set --json"), 0);
   cJSON *json = parsed();
   const cJSON *ranges = cJSON_GetObjectItem(json, "ranges");
   check_ranges(ranges, "allreduce");
@@ -416,7 +418,7 @@ START_TEST(plans_are_what_lower_makes_of_their_schedules) {
   static const char *const parts[] = {"auto", "3"}, *const folders[] = {"sums", "parts"};
   for (int p = 0; p < 2; p++) { /* auto is the default */
     if (p == 0) make_sums();
-    if (p == 1) ck_assert_int_eq(run("@ plans " FABRIC " -c allreduce -I 3 -o %%/parts --json"), 0);
+    if (p == 1) ck_assert_int_eq(run(PLANS FABRIC " -c allreduce -I 3 -o %%/parts --json"), 0);
     cJSON *json = parsed();
     const cJSON *range;
     cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges")) {
@@ -465,7 +467,7 @@ START_TEST(no_plan_is_slower_than_another) {
   if (_i == 0)
     make_sums();
   else
-    ck_assert_int_eq(run("@ plans %s -c %s -o %%/%s --json", fabric, cases[_i].collective, folder),
+    ck_assert_int_eq(run(PLANS "%s -c %s -o %%/%s --json", fabric, cases[_i].collective, folder),
                      0);
   cJSON *json = parsed();
   const cJSON *ranges = cJSON_GetObjectItem(json, "ranges"), *range, *other;
@@ -519,9 +521,9 @@ START_TEST(marked_switches_get_plans_of_their_own) {
   int loaded = 0;
   ck_assert_int_eq(run("@ topo --synthetic switch:4@100 -o %%/bare.json && sed 's/\"type\": \"switch\"/&, "
                        "\"multicast\": true, \"aggregation\": true/' %%/bare.json > %%/marked.json"), 0);
-  ck_assert_int_eq(run("@ plans %%/bare.json -c allreduce -o %%/bare --json"), 0);
+  ck_assert_int_eq(run(PLANS "%%/bare.json -c allreduce -o %%/bare --json"), 0);
   ck_assert_ptr_null(strstr(result.out, "by the switch"));
-  ck_assert_int_eq(run("@ plans %%/marked.json -c allreduce -o %%/marked --json"), 0);
+  ck_assert_int_eq(run(PLANS "%%/marked.json -c allreduce -o %%/marked --json"), 0);
   cJSON *json = parsed();
   const cJSON *ranges = cJSON_GetObjectItem(json, "ranges");
   const int n = cJSON_GetArraySize(ranges);
@@ -545,7 +547,7 @@ START_TEST(marked_switches_get_plans_of_their_own) {
 END_TEST
 
 START_TEST(plans_without_packets_when_they_are_not_wanted) {
-  ck_assert_int_eq(run("@ plans " FABRIC " -c allgather --no-low-latency -o %%/plain"), 0);
+  ck_assert_int_eq(run(PLANS FABRIC " -c allgather --no-low-latency -o %%/plain"), 0);
   ck_assert_ptr_nonnull(strstr(result.out, "all proved"));
   ck_assert_int_eq(run("grep -c low_latency %%/plain/index.json"), 1); /* grep finds none */
   ck_assert(copse_test_exists("plain/allgather-1.plan"));
@@ -556,7 +558,7 @@ END_TEST
  * the index has all. */
 START_TEST(the_table_has_whole_names_and_no_noise) {
   int n_said = 0, n_quiet = 0;
-  ck_assert_int_eq(run("@ plans --synthetic torus:2x3@50 -c broadcast -o %%/names > %%/names.txt && cat %%/names/index.json"), 0);
+  ck_assert_int_eq(run(PLANS "--synthetic torus:2x3@50 -c broadcast -o %%/names > %%/names.txt && cat %%/names/index.json"), 0);
   cJSON *json = parsed();
   char *table = copse_test_read("names.txt");
   const cJSON *range;
@@ -654,7 +656,7 @@ static copse_plan *open_plan(const char *folder, const char *name) {
 
 /* Here a range ends where its candidate is too slow to be asked: its loss is a number all the same. */
 START_TEST(losses_where_ranges_meet_are_numbers) {
-  ck_assert_int_eq(run("@ plans --synthetic 'hosts:3 gpus:2@300 nics:2@25 rails' -c allreduce "
+  ck_assert_int_eq(run(PLANS "--synthetic 'hosts:3 gpus:2@300 nics:2@25 rails' -c allreduce "
                        "-o %%/ends --json"),
                    0);
   cJSON *json = parsed();
@@ -700,8 +702,8 @@ START_TEST(repaired_plans_are_right_and_say_who_must_load_what) {
   const char *fabric = repairs[_i].fabric, *down = repairs[_i].down;
   const char *old = strcmp(fabric, FABRIC) == 0 ? "old-rails" : "old-full"; /* made once, by the first that needs them */
   if (!copse_test_exists(old))
-    ck_assert_int_eq(run("@ plans %s -c allgather -c reduce_scatter -I 1 -o %%/%s", fabric, old), 0);
-  ck_assert_int_eq(run("@ plans %s %s -I 1 --from %%/%s %s -o %%/new --json", fabric, down, old, repairs[_i].keep), 0);
+    ck_assert_int_eq(run(PLANS "%s -c allgather -c reduce_scatter -I 1 -o %%/%s", fabric, old), 0);
+  ck_assert_int_eq(run(PLANS "%s %s -I 1 --from %%/%s %s -o %%/new --json", fabric, down, old, repairs[_i].keep), 0);
   cJSON *json = parsed();
   const cJSON *range;
   int stay = 0, gathers = 0, n_ranks = (int)number_of(json, "nranks");
@@ -743,9 +745,9 @@ static double part_of(const cJSON *range, const char *key) {
  * before and what `solve` makes now than it says, but for the error of quick predictions. */
 START_TEST(kept_plans_are_no_slower_than_they_say) {
   static const char down[] = FULL " --down 'gpu0>gpu1'";
-  ck_assert_int_eq(run("@ plans " FULL " -c allreduce -o %%/had --json"), 0);
+  ck_assert_int_eq(run(PLANS FULL " -c allreduce -o %%/had --json"), 0);
   cJSON *had = parsed();
-  ck_assert_int_eq(run("@ plans %s --from %%/had --keep -o %%/have --json", down), 0);
+  ck_assert_int_eq(run(PLANS "%s --from %%/had --keep -o %%/have --json", down), 0);
   cJSON *have = parsed();
   ck_assert_int_eq(run("@ solve %s -c allreduce -o %%/now.json", down), 0);
   const cJSON *range;
@@ -777,26 +779,26 @@ END_TEST
 START_TEST(plans_of_other_ranks_and_kept_ones_without_schedules) {
   make_once("plain", FABRIC " -c allgather --no-low-latency");
   ck_assert_int_eq(run("cp -r %%/plain %%/whole-set"), 0);
-  ck_assert_int_eq(run("@ plans " FABRIC " --down h1.gpu1 --from %%/whole-set --keep -o %%/fewer"),
+  ck_assert_int_eq(run(PLANS FABRIC " --down h1.gpu1 --from %%/whole-set --keep -o %%/fewer"),
                    0);
   ck_assert_ptr_nonnull(strstr(result.err, "plans of allgather can't be kept"));
   ck_assert_ptr_nonnull(strstr(result.out, "there was none for"));
   ck_assert_int_eq(run("rm %%/whole-set/*.json"), 0);
-  ck_assert_int_eq(run("@ plans " FABRIC " --down h1.nic1 --from %%/whole-set --keep -o %%/anew"),
+  ck_assert_int_eq(run(PLANS FABRIC " --down h1.nic1 --from %%/whole-set --keep -o %%/anew"),
                    0);
   ck_assert_ptr_nonnull(strstr(result.err, "can't be kept"));
-  ck_assert_int_eq(run("@ plans " FABRIC " -c allgather -o %%/own"), 0);
-  ck_assert_int_eq(run("@ plans " FABRIC " --down h1.nic1 --derate h0.nic0=0.02 --from %%/own "
+  ck_assert_int_eq(run(PLANS FABRIC " -c allgather -o %%/own"), 0);
+  ck_assert_int_eq(run(PLANS FABRIC " --down h1.nic1 --derate h0.nic0=0.02 --from %%/own "
                        "--keep -o %%/slow"),
                    0);
   ck_assert_ptr_nonnull(strstr(result.out, "was with nothing down")); /* by how much, however slow */
   ck_assert_ptr_null(strstr(result.out, "inf"));
-  copse_test_refused(run("@ plans --synthetic 'hosts:2 gpus:2@200 nics:2@25 rails' --down h1.nic1 --from %%/own "
+  copse_test_refused(run(PLANS "--synthetic 'hosts:2 gpus:2@200 nics:2@25 rails' --down h1.nic1 --from %%/own "
                          "--keep -o %%/none"),
                      "was made for another topology");
-  copse_test_refused(run("@ plans " FABRIC " --from %%/missing -o %%/none"),
+  copse_test_refused(run(PLANS FABRIC " --from %%/missing -o %%/none"),
                      "missing: cannot open");
-  copse_test_refused(run("@ plans " FABRIC " --keep -o %%/none"), "--keep is for --from");
+  copse_test_refused(run(PLANS FABRIC " --keep -o %%/none"), "--keep is for --from");
 }
 END_TEST
 
@@ -875,9 +877,33 @@ START_TEST(several_roots_in_one_folder) {
 }
 END_TEST
 
+/* Symmetries take each rank of a torus to any other: its plans are those of the first, turned. A search for each
+ * root left them up to 11 % apart. */
+START_TEST(roots_that_are_alike_have_plans_that_are) {
+  static const char torus[] = "--synthetic torus:2x3@50";
+  double first[11], us[11];
+  ck_assert_int_eq(run(PLANS "%s -c broadcast --no-low-latency --root 0,4 -o %%/alike", torus), 0);
+  ck_assert_int_eq(run("mkdir %%/alike0 %%/alike4 && mv %%/alike/*root0* %%/alike0 && mv %%/alike/*root4* %%/alike4"), 0);
+  take_times("alike0", torus, first);
+  take_times("alike4", torus, us);
+  for (int i = 0; i < 11; i++)
+    ck_assert_msg(fabs(us[i] / first[i] - 1) < 0.015, "size %d: %g us, root 0 %g", i, us[i], first[i]);
+}
+END_TEST
+
+/* Names of what was searched for have its size. */
+START_TEST(no_search_where_told) {
+  static const char command[] = "@ plans " FULL " -c broadcast --no-low-latency --search %s -o %%/%s --json | "
+                                "grep -Ec '\"chosen\": \"[0-9]+[KM]: '";
+  ck_assert_int_eq(run(command, "0", "unsearched"), 1); /* grep finds none */
+  ck_assert_int_eq(run(command, "0.01", "searched"), 0);
+  copse_test_refused(run("@ plans " FULL " --search -1 -o %%/none"), "a number from 0 to 1000");
+}
+END_TEST
+
 START_TEST(plans_of_before_say_the_roots) {
   make_rooted();
-  ck_assert_int_eq(run("@ plans " THREE " --no-low-latency --from %%/rooted -o %%/again --json"),
+  ck_assert_int_eq(run(PLANS THREE " --no-low-latency --from %%/rooted -o %%/again --json"),
                    0);
   cJSON *json = parsed();
   const cJSON *range;
@@ -887,13 +913,13 @@ START_TEST(plans_of_before_say_the_roots) {
   cJSON_Delete(json);
   /* a root keeps its GPU where numbers move, and one that is down has no plans */
   ck_assert_int_eq(
-      run("@ plans " THREE " --down gpu0 --no-low-latency --from %%/rooted -o %%/moved --json"), 0);
+      run(PLANS THREE " --down gpu0 --no-low-latency --from %%/rooted -o %%/moved --json"), 0);
   json = parsed();
   cJSON_ArrayForEach(range, cJSON_GetObjectItem(json, "ranges"))
       ck_assert_int_eq((int)number_of(range, "root"), 1);
   cJSON_Delete(json);
   ck_assert_ptr_nonnull(strstr(result.err, "broadcast-root0-1.plan: its root is no more a rank"));
-  ck_assert_int_eq(run("@ plans --synthetic full:2@50 -c reduce --no-low-latency --root all -o "
+  ck_assert_int_eq(run(PLANS "--synthetic full:2@50 -c reduce --no-low-latency --root all -o "
                        "%%/all --json | grep -c '\"root\": [0-1], \"min_bytes\": 0'"),
                    0);
   ck_assert_str_eq(result.out, "2\n");
@@ -915,7 +941,7 @@ START_TEST(plans_stand_beside_their_bounds) {
                    "{\"src\": \"y\", \"dst\": \"b\", \"bandwidth\": 100}]}\n");
   const cJSON *range, *end;
   int n_ends = 0;
-  ck_assert_int_eq(run("@ plans %%/wide.json -c allgather -o %%/wide"), 0);
+  ck_assert_int_eq(run(PLANS "%%/wide.json -c allgather -o %%/wide"), 0);
   char *table = strdup(result.out);
   ck_assert_ptr_nonnull(strstr(table, "above bound   at the end"));
   ck_assert_int_eq(run("cat %%/wide/index.json"), 0);
@@ -962,14 +988,14 @@ START_TEST(the_starter_topology_has_plans) {
   ck_assert_int_eq(run("@ topo --example topology -o %%/starter.json"), 0);
   ck_assert_int_eq(run("@ solve %%/starter.json -c allreduce --routes fabric -o %%/starter-routes.json"), 0);
   ck_assert_int_eq(run("@ verify %%/starter-routes.json -t %%/starter.json"), 0);
-  ck_assert_int_eq(run("@ plans %%/starter.json -c allreduce -o %%/starter"), 0);
+  ck_assert_int_eq(run(PLANS "%%/starter.json -c allreduce -o %%/starter"), 0);
   ck_assert_int_eq(run("@ check %%/starter/allreduce-1.plan"), 0);
 }
 END_TEST
 
 /* One rank moves nothing, in no time. */
 START_TEST(one_rank_has_plans_that_are_read_again) {
-  ck_assert_int_eq(run("@ plans --synthetic switch:1@50 -o %%/alone"), 0);
+  ck_assert_int_eq(run(PLANS "--synthetic switch:1@50 -o %%/alone"), 0);
   ck_assert_int_eq(run("@ simulate %%/alone --synthetic switch:1@50"), 0);
 }
 END_TEST
@@ -981,8 +1007,8 @@ START_TEST(roots_that_are_none) {
       {"--root nowhere", "\"nowhere\" in the list of ranks is no node"},
       {"--root ''", "option '--root' needs a value"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    copse_test_refused(run("@ plans " ROOTED " %s -o %%/none", cases[i][0]), cases[i][1]);
-  copse_test_refused(run("@ plans ring-8 -c allgather --root 0,1 -o %%/none"),
+    copse_test_refused(run(PLANS ROOTED " %s -o %%/none", cases[i][0]), cases[i][1]);
+  copse_test_refused(run(PLANS "ring-8 -c allgather --root 0,1 -o %%/none"),
                      "--root is for broadcast and reduce");
 }
 END_TEST
@@ -1019,6 +1045,8 @@ int main(void) {
   tcase_add_test(tests, several_roots_in_one_folder);
   tcase_add_test(tests, plans_of_before_say_the_roots);
   tcase_add_test(tests, plans_stand_beside_their_bounds);
+  tcase_add_test(tests, roots_that_are_alike_have_plans_that_are);
+  tcase_add_test(tests, no_search_where_told);
   tcase_add_test(tests, the_starter_topology_has_plans);
   tcase_add_test(tests, roots_that_are_none);
   tcase_add_test(tests, one_rank_has_plans_that_are_read_again);

@@ -109,7 +109,7 @@ static void add(struct set *set, struct copse_plan *plan) {
 static void add_folder(struct set *set, const char *arguments) {
   char path[300];
   struct copse_err err = COPSE_ERR_INIT;
-  if (copse_test_command("rm -rf %%/set && @ plans %s -o %%/set", arguments) != 0) ck_abort_msg("%s", copse_test_result.err);
+  if (copse_test_command("rm -rf %%/set && @ plans --search 0.05 %s -o %%/set", arguments) != 0) ck_abort_msg("%s", copse_test_result.err);
   ck_assert_int_eq(copse_test_command("cd %%/set && ls *.plan"), 0);
   char *names = strdup(copse_test_result.out);
   for (char *name = strtok(names, "\n"); name; name = strtok(NULL, "\n")) {

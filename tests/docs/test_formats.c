@@ -258,7 +258,7 @@ static const char *const outputs[] = {
     "@ place --demand " EXAMPLES "trace.json -t " TOPOLOGY
     " -o %/placement.json --json >%/a.json=report-place",
     "@ place --generate --experts 8 --ranks 4 --steps 1 -o %/a.json=written",
-    "@ plans " TOPOLOGY " -c broadcast -o %/plans --json >%/a.json=written",
+    "@ plans --search 0.05 " TOPOLOGY " -c broadcast -o %/plans --json >%/a.json=written",
     "@ simulate %/plans -t " TOPOLOGY " --json >%/a.json=report-simulate",
     "@ rings " EXAMPLES "cluster-rails.json -o %/r.json --json >%/a.json=report-rings",
     "@ tune " EXAMPLES "cluster-rails.json -o %/tuned --json >%/a.json=report-tune",

@@ -804,7 +804,7 @@ START_TEST(commands_show_it) {
       copse_test_command("@ simulate %%/o.json --synthetic switch:4@100 --alpha-occupies"), 0);
   ck_assert_ptr_nonnull(
       strstr(copse_test_result.out, "alpha occupies links (bounds do not count that)"));
-  ck_assert_int_eq(copse_test_command("@ plans --synthetic switch:4@100 -c allgather -o %%/plans"),
+  ck_assert_int_eq(copse_test_command("@ plans --search 0.05 --synthetic switch:4@100 -c allgather -o %%/plans"),
                    0);
   ck_assert_ptr_nonnull(strstr(copse_test_result.out, "above bound"));
   ck_assert_int_eq(

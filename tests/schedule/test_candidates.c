@@ -923,6 +923,33 @@ static void check_plan(const struct copse_candidates *c, const struct copse_cand
   }
 }
 
+/* Between sizes that are searched, and with a hundredth of the work, something is found; none where
+ * another root is as slow, or no work is to be done. */
+START_TEST(more_searches_find_faster_ones_where_most_is_lost) {
+  static const double between[] = {512 << 10, 2 << 20};
+  struct copse_topology *t = fabric("mesh:2x3@25");
+  const struct copse_solve_options options = {
+      .collective = COPSE_BROADCAST, .root = 0, .label = "mesh"};
+  struct copse_candidates c;
+  struct copse_solve_seconds seconds;
+  struct copse_err err = COPSE_ERR_INIT;
+  ASSERT_OK(copse_candidates_make(t, &options, NULL, &c, &seconds, &err), &err);
+  const int before = c.n;
+  c.limits.more_work = 0;
+  ASSERT_OK(copse_candidates_search_more(&c, NULL, &options, 0, &err), &err);
+  c.limits.search_work = 1e5;
+  c.limits.more_work = 3e6;
+  ASSERT_OK(copse_candidates_search_more(&c, &c, &options, 0, &err), &err); /* alike */
+  ck_assert_int_eq(c.n, before);
+  ASSERT_OK(copse_candidates_search_more(&c, NULL, &options, 0, &err), &err);
+  ck_assert_int_gt(c.n, before);
+  for (int i = 0; i < 2; i++) /* 0.906 and 0.959 */
+    ck_assert_double_le(least_alone(&c, c.n, between[i]), 0.97 * least_alone(&c, before, between[i]));
+  copse_candidates_free(&c);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* At both ends of each range and between, at sizes that were not compared, where times jump with
  * the number of chunks: of 30 fabrics one took 3.9 % more, one 9.9. Loop: fabrics. */
 START_TEST(no_plan_is_slower_than_another_way) {
@@ -1058,6 +1085,7 @@ int main(void) {
   tcase_add_test(tests, large_forests_go_where_smaller_ones_do_as_well);
   tcase_add_test(tests, large_proposals_that_smaller_ones_outdo_are_left_out);
   tcase_add_test(tests, large_finds_that_gain_little_are_left_out);
+  tcase_add_test(tests, more_searches_find_faster_ones_where_most_is_lost);
   tcase_add_test(tests, many_transfers_are_compared_at_fewer_sizes);
   tcase_add_test(tests, borders_are_where_chunks_are_one_more);
   tcase_add_test(tests, borders_are_where_a_third_one_jumps);

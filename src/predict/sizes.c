@@ -2,7 +2,9 @@
  * The search for the schedule of one message size. Forests are made (propose.h), put in order and
  * cut in several ways, mixed, and improved by exchange (exchange.h); the simulator times each as
  * the plan that it would be, and the fastest is handed over.
+ *
  *   proposals --> orders, parts, chunks --> exchange, round by round --> the best
+ *
  * Source of the orders: Hu, Parallel sequencing and assembly line problems, 1961.
  */
 #include "predict/sizes.h"
@@ -394,6 +396,7 @@ static bool is_start(const struct search *s, const char *name) {
   return s->n_bases == 0 || strcmp(name, "k=1") == 0 || strcmp(name, "direct") == 0;
 }
 
+/* Returns what so many hops take at least. */
 static double least_hops_us(const struct search *s, int hops) {
   return hops * (s->predict.sim.alpha_us + s->least_latency_us);
 }
@@ -499,24 +502,6 @@ static copse_status exchange(struct search *s, struct variant *from, int pieces,
   return COPSE_OK;
 }
 
-/* Copies a tree into the arena, with a part of its weight. */
-static copse_status copy_tree(struct search *s, struct copse_arena *arena,
-                              const struct copse_schedule_tree *from, struct copse_q part,
-                              struct copse_schedule_tree *to) {
-  struct copse_schedule_edge *edges;
-  COPSE_DO(COPSE_ARRAY(arena, (size_t)from->n_edges, edges, s->err));
-  *to = *from;
-  to->edges = edges;
-  for (int e = 0; e < from->n_edges; e++) {
-    int *path;
-    edges[e] = from->edges[e];
-    COPSE_DO(COPSE_ARRAY(arena, (size_t)edges[e].n_path, path, s->err));
-    memcpy(path, edges[e].path, (size_t)edges[e].n_path * sizeof *path);
-    edges[e].path = path;
-  }
-  return copse_q_mul(from->weight, part, &to->weight, s->err);
-}
-
 /* Mixes a part of the message by one forest with the rest by another: where one is high and carries
  * much, the other flat, the high one goes first. Finds the fastest mixture, us infinite if there is
  * none. */
@@ -526,15 +511,14 @@ static copse_status mix(struct search *s, const struct variant *one, const struc
   for (int eighths = 1; eighths < 8 && has_time(s); eighths++) {
     struct variant mixed = *one, sorted;
     struct copse_schedule_tree *trees;
-    size_t n = (size_t)one->n_trees;
     mixed.n_trees += other->n_trees;
     COPSE_DO(COPSE_ARRAY(&one->of->arena, (size_t)mixed.n_trees, trees, s->err));
-    for (int t = 0; t < one->n_trees; t++)
-      COPSE_DO(
-          copy_tree(s, &one->of->arena, &one->trees[t], (struct copse_q){eighths, 8}, &trees[t]));
-    for (int t = 0; t < other->n_trees; t++)
-      COPSE_DO(copy_tree(s, &one->of->arena, &other->trees[t], (struct copse_q){8 - eighths, 8},
-                         &trees[n + (size_t)t]));
+    for (int t = 0; t < mixed.n_trees; t++) {
+      const bool first = t < one->n_trees;
+      COPSE_DO(copse_tree_copy(first ? &one->trees[t] : &other->trees[t - one->n_trees],
+                               (struct copse_q){first ? eighths : 8 - eighths, 8}, &one->of->arena,
+                               &trees[t], s->err));
+    }
     mixed.trees = trees;
     copse_proposal_name_print(mixed.name, sizeof mixed.name, "%.*s and %.*s",
                               (int)strcspn(one->name, ","), one->name,

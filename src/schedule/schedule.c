@@ -561,3 +561,20 @@ copse_status copse_schedule_change_ways(struct copse_schedule *s, copse_change_w
   s->flows = flows;
   return COPSE_OK;
 }
+
+copse_status copse_tree_copy(const struct copse_schedule_tree *from, struct copse_q part,
+                             struct copse_arena *arena, struct copse_schedule_tree *to,
+                             struct copse_err *err) {
+  struct copse_schedule_edge *edges;
+  COPSE_DO(COPSE_ARRAY(arena, (size_t)from->n_edges, edges, err));
+  *to = *from;
+  to->edges = edges;
+  for (int e = 0; e < from->n_edges; e++) {
+    int *path;
+    edges[e] = from->edges[e];
+    COPSE_DO(COPSE_ARRAY(arena, (size_t)edges[e].n_path, path, err));
+    memcpy(path, edges[e].path, (size_t)edges[e].n_path * sizeof *path);
+    edges[e].path = path;
+  }
+  return copse_q_mul(from->weight, part, &to->weight, err);
+}

@@ -300,6 +300,11 @@ copse_status copse_sum_cycles(int order, const int *image, int n, struct copse_q
  * transfer is cut into at its size. */
 int64_t copse_schedule_chunk_bytes(const struct copse_schedule *schedule);
 
+/* Copies a tree into the arena, with a part of its weight. COPSE_NOMEM, COPSE_OVERFLOW. */
+copse_status copse_tree_copy(const struct copse_schedule_tree *from, struct copse_q part,
+                             struct copse_arena *arena, struct copse_schedule_tree *to,
+                             struct copse_err *err) COPSE_CHECKED;
+
 /* Counts the images of a compact schedule's trees or flows, themselves included; 1 for others. */
 int64_t copse_schedule_images(const struct copse_schedule *schedule);
 

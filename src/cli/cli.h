@@ -140,6 +140,7 @@ void copse_cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 struct copse_cli_work {
   struct copse_progress progress; /* has begun */
   struct copse_topology *topology, *whole;
+  const char *unnamed; /* why a schedule is compared with no topology's routes; NULL: it may be */
   struct copse_schedule *schedule;
   struct copse_arrangement *arrangement;
   struct copse_plan *plan;

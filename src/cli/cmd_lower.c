@@ -49,11 +49,6 @@ static void begin_said(const struct options *o, struct copse_cli_work *w) {
                    COPSE_S(s->n_ranks));
 }
 
-/* Loads the topology that is named, or that the schedule names; NULL: it isn't known. */
-static void load_topology(struct copse_cli_work *w) {
-  if (!w->topology) copse_cli_load_named(w->schedule, &w->topology, &w->whole);
-}
-
 static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
   struct copse_lower_options options = o->lower;
   options.min_bytes = o->msccl.min_bytes;
@@ -64,7 +59,7 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
     COPSE_DO(copse_plan_to_text(w->plan, &w->made, &w->made_size, &w->err));
   else
     COPSE_DO(copse_plan_encode(w->plan, &w->made, &w->made_size, &w->err));
-  if (!options.low_latency) COPSE_DO(copse_cli_note_detour(o->output, w));
+  if (!options.low_latency) COPSE_DO(copse_cli_compare_routes(&o->topology, o->output, "", w));
   const struct copse_plan_header *h = &w->plan->header;
   uint32_t each = 0; /* workers of a rank, at most */
   for (uint32_t r = 0; r < h->n_ranks; r++)
@@ -76,6 +71,7 @@ static copse_status to_plan(const struct options *o, struct copse_cli_work *w) {
     copse_text_add(&w->text, ", %u worker%s each, %u operation%s, %u channel%s", each,
                    COPSE_S(each), h->n_ops, COPSE_S(h->n_ops), h->n_channels,
                    COPSE_S(h->n_channels));
+  if (o->json) copse_cli_add_routes(w);
   copse_text_add(&w->text, o->json ? ", \"bytes\": %zu}\n" : ", %zu bytes\n", w->made_size);
   return COPSE_OK;
 }
@@ -89,7 +85,6 @@ enum { COMPARED = sizeof compared / sizeof *compared, LONG = COMPARED - 1 };
 static copse_status time_msccl(struct copse_cli_work *w, const char *text, size_t size, bool quick,
                                struct copse_prediction *it, double *us) {
   *it = (struct copse_prediction){.time_per_GB = w->schedule->time_per_GB};
-  load_topology(w);
   if (!w->topology) return COPSE_OK;
   return copse_predict_msccl(text, size, w->topology, compared, us ? COMPARED : 0, quick, it, us,
                              &w->err);
@@ -263,7 +258,6 @@ static copse_status try_thin(struct fitting *it, const struct copse_topology *to
 /* Finds out whether the topology is known and the schedule's: else no other one can be found. */
 static copse_status find_topology(struct copse_cli_work *w, struct fitting *it) {
   char sha256[COPSE_SHA256_HEX];
-  load_topology(w);
   if (!w->topology) return COPSE_OK;
   COPSE_DO(copse_topology_sha256(w->topology, sha256, &w->err));
   it->is_its = strcmp(sha256, w->schedule->topology_sha256) == 0;
@@ -458,13 +452,11 @@ static void note_other(const struct copse_schedule *s, const struct fitting *it,
 
 /* Notes where the fabric's own routes make the program slower than the rounded schedule says. */
 static copse_status note_msccl_detour(struct copse_cli_work *w, double rounded, double *us) {
-  struct copse_prediction it;
-  char text[COPSE_DETOUR_TEXT];
   double says = copse_q_to_double(w->schedule->time_per_GB) * rounded;
-  COPSE_DO(time_msccl(w, w->made, w->made_size, false, &it, us));
-  if (copse_q_to_double(it.runs_per_GB) > says * (1 + NEAR_COST) &&
-      copse_prediction_detour(&it, w->topology, text))
-    copse_note(&copse_cli_notes, "%s", text);
+  COPSE_DO(time_msccl(w, w->made, w->made_size, false, w->columns, us));
+  w->n_columns = w->topology ? 1 : 0;
+  if (w->unnamed || copse_q_to_double(w->columns->runs_per_GB) > says * (1 + NEAR_COST))
+    copse_cli_note_routes(w, "");
   return COPSE_OK;
 }
 
@@ -519,6 +511,11 @@ static copse_status to_msccl(const struct options *o, struct copse_cli_work *w) 
     if (other.given_us[LONG] > 0)
       copse_text_add(&w->text, ", \"simulated_percent\": %.4g",
                      100 * (us[LONG] / other.given_us[LONG] - 1));
+    if (other.taken) {
+      COPSE_DO(time_msccl(w, w->made, w->made_size, false, w->columns, NULL));
+      w->n_columns = 1;
+    }
+    copse_cli_add_routes(w);
     copse_text_add(&w->text, ", \"bytes\": %zu}\n", w->made_size);
   } else {
     copse_text_add(&w->text,
@@ -575,12 +572,17 @@ static copse_status to_mscclpp(const struct options *o, struct copse_cli_work *w
       .max_bytes = o->msccl.max_bytes};
   struct copse_mscclpp_summary sum;
   COPSE_DO(lower_to_mscclpp(o, w, &options, &sum));
+  COPSE_DO(copse_cli_compare_routes(
+      &o->topology, o->output,
+      options.chunks > 0 ? "; shares rounded by --chunks are part of it" : "", w));
   if (o->json) {
     copse_text_add(&w->text,
                    ", \"hosts\": %d, \"thread_blocks\": %d, \"operations\": %d, \"chunks\": %d, "
-                   "\"scratch\": %d, \"bytes_multiple\": %lld, \"bytes\": %zu}\n",
-                   sum.hosts, sum.blocks, sum.ops, sum.chunks, sum.scratch, (long long)sum.multiple,
-                   w->made_size);
+                   "\"scratch\": %d, \"bytes_multiple\": %lld",
+                   sum.hosts, sum.blocks, sum.ops, sum.chunks, sum.scratch,
+                   (long long)sum.multiple);
+    copse_cli_add_routes(w);
+    copse_text_add(&w->text, ", \"bytes\": %zu}\n", w->made_size);
     return COPSE_OK;
   }
   copse_text_add(&w->text,
@@ -603,6 +605,8 @@ static copse_status lower(void *options, struct copse_cli_work *w) {
   COPSE_DO(copse_lower_check_size(w->schedule, plan ? &o->lower : NULL, w->place, &w->err));
   if (copse_cli_has_topology(&o->topology))
     COPSE_DO(copse_cli_load_for(&o->topology, o->input, "its routes are those of", w));
+  else if (!o->lower.low_latency)
+    copse_cli_load_named(plan ? MOST_ROUTED_RANKS : MOST_PROGRAMMED_RANKS, w);
   COPSE_DO(copse_schedule_expand(w->schedule, &w->err));
   copse_cli_phase("lower");
   begin_said(o, w);
@@ -632,7 +636,6 @@ static int check(const struct options *o) {
       {o->for_plan && !plan,
        "--text, --fifo, --chunk, --min-chunk, --pipeline-chunks, --low-latency and "
        "--one-hop are for --to plan"},
-      {given && mscclpp, "--topology is for --to plan and --to msccl"},
       {o->lower.one_hop && !o->lower.low_latency, "--one-hop is for --low-latency"},
       {o->for_msccl && !msccl, "--executor, --channels and --protocol are for --to msccl"},
       {o->for_mscclpp && !mscclpp, "--ranks-per-host and --pipeline are for --to mscclpp"},
@@ -692,11 +695,12 @@ static const struct copse_option common[] = {
      "have about as much to move, 1 of a schedule by --objective",
      .words = automatic, .take = take_instances, .must = "a number, or auto", .common = true},
     {"--topology", 't', "TOPO",
-     "of a plan, say whether the fabric's own routes, which its messages\n"
-     "take, load links more than the schedule's paths; of msccl, where the\n"
-     "schedule does not fit, or a rounding slows it by over 2 %, look for\n"
-     "another one; default: the one that the schedule names, if it is in\n"
-     "the catalogue or synthetic",
+     "say whether the fabric's own routes, which messages take, load links\n"
+     "more than the schedule's paths; of msccl, where the schedule does not\n"
+     "fit, or a rounding slows it by over 2 %, look for another one;\n"
+     "default: the one that the schedule names, if it is in the catalogue\n"
+     "or synthetic, also with parts down or slower, and of up to 1024 ranks\n"
+     "(msccl, mscclpp: 256)",
      TO(topology.path), .takes = COPSE_KIND_TOPOLOGY},
     {"--min-bytes", 0, "N", "smallest message that it is for (K, M, G: times 1024, ...)",
      SIZE_TO(msccl.min_bytes)},

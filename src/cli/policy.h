@@ -8,8 +8,15 @@
 
 /* ---- lower (cmd_lower.c) --------------------------------------------------------------------- */
 
-/* A plan of more ranks is laid on routes only where the topology is named: that takes a while. */
-#define MOST_ROUTED_RANKS 128
+/* Ranks up to which a file is laid on the routes of the topology that its schedule names; beyond,
+ * only on one that is named: routes of all pairs take longer than lowering. Of 1,024 ranks they
+ * took 0.2 CPU seconds at a switch, 1.9 on rails (a plan itself 0.2 to 9.3), of 2,048 in a torus of
+ * hosts 23 and 1 GiB (2026-11-30). */
+#define MOST_ROUTED_RANKS 1024
+/* The same for programs of MSCCL and MSCCL++, in whose place another schedule may be looked for:
+ * 256 ranks at a switch took 10 CPU seconds and 0.8 GiB, 512 took 21 and 3 GiB, 1,024 A100 more
+ * than 6 GiB (2026-11-30). */
+#define MOST_PROGRAMMED_RANKS 256
 /* By how much an MSCCL program may take longer than a schedule's links and be no detour. Not
  * measured. */
 #define NEAR_COST 0.01

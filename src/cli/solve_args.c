@@ -390,22 +390,6 @@ static void print_counted(const void *thing, struct copse_text *to) {
   if (text.failed) to->failed = true;
 }
 
-copse_status copse_cli_note_detour(const char *output, struct copse_cli_work *w) {
-  struct copse_foreign what = {0};
-  char text[COPSE_DETOUR_TEXT];
-  if (!w->topology) copse_cli_load_named(w->schedule, &w->topology, &w->whole);
-  if (!w->topology) return COPSE_OK;
-  w->n_columns = 1;
-  copse_status status = copse_predict_plan(copse_file_label(output), w->topology, w->plan, NULL,
-                                           w->columns, &what, &w->err);
-  free(what.demand);
-  if (status != COPSE_OK) return status;
-  w->columns->time_per_GB = w->schedule->time_per_GB;
-  if (copse_prediction_detour(w->columns, w->topology, text))
-    copse_note(&copse_cli_notes, "%s", text);
-  return COPSE_OK;
-}
-
 copse_status copse_cli_announce(const char *path, size_t size, const char *instead,
                                 struct copse_err *err) {
   const bool readable = size <= COPSE_FILE_MAX_BYTES;

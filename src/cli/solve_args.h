@@ -59,10 +59,6 @@ copse_status copse_cli_find_root(const struct copse_cli_solve *args,
 copse_status copse_cli_begin_solve(struct copse_cli_solve *args,
                                    struct copse_cli_work *work) COPSE_CHECKED;
 
-/* Notes by how much a plan loads links more than its schedule: it names ranks, and its messages
- * take the fabric's own routes. */
-copse_status copse_cli_note_detour(const char *output, struct copse_cli_work *w) COPSE_CHECKED;
-
 /* Members of a JSON object: " "time_per_GB": .., .. "gap_percent": ..,\n" with bandwidths, bound
  * and its kind; and " "cut": [ids]", of an allreduce in phases "reduce_cut" too. */
 extern const char *const copse_cli_bound_kinds[];

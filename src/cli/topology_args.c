@@ -31,7 +31,10 @@ bool copse_cli_parse_part(const char *text, struct copse_q *out) {
     return false;
   memcpy(number, text, n);
   number[n] = '\0';
-  if (copse_q_parse_decimal(number, out, &ignored) != COPSE_OK || out->num < 0) return false;
+  bool fraction = strchr(number, '/') != NULL; /* "333/10%", as names of topologies have it */
+  copse_status status = fraction ? copse_q_parse_fraction(number, out, &ignored)
+                                 : copse_q_parse_decimal(number, out, &ignored);
+  if (status != COPSE_OK || out->num < 0) return false;
   return !text[n] || copse_q_div(*out, hundred, out, &ignored) == COPSE_OK;
 }
 
@@ -502,23 +505,6 @@ copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
   return COPSE_OK;
 }
 
-void copse_cli_load_named(const struct copse_schedule *s, struct copse_topology **out,
-                          struct copse_topology **healthy) {
-  bool line = strchr(s->topology_name, ':') != NULL;
-  const struct copse_cli_topology named = {.path = line ? NULL : s->topology_name,
-                                           .synthetic = line ? s->topology_name : NULL};
-  struct copse_err unknown = COPSE_ERR_INIT;
-  char sha256[COPSE_SHA256_HEX];
-  if (s->n_ranks > MOST_ROUTED_RANKS) return;
-  copse_status status = copse_cli_load_topology(&named, out, healthy, &unknown);
-  if (status == COPSE_OK) status = copse_schedule_choose_ranks(s, out, &unknown);
-  if (status == COPSE_OK) status = copse_topology_sha256(*out, sha256, &unknown);
-  bool same = status == COPSE_OK && strcmp(sha256, s->topology_sha256) == 0;
-  if (same && (*out)->n_ranks == s->n_ranks) return;
-  copse_topology_free(*out);
-  *out = NULL;
-}
-
 copse_status copse_cli_load_for(const struct copse_cli_topology *args, const char *file,
                                 const char *use, struct copse_cli_work *w) {
   const struct copse_schedule *s = w->schedule;
@@ -543,23 +529,133 @@ static void add_option(struct copse_text *out, const char *option, const char *v
   copse_text_add_shell(out, value);
 }
 
+/* A part that is down or slower, as the name of a topology says it (modify.c). */
+struct named_fault {
+  char what[256], left[64]; /* left: "50%", "" of what is down */
+};
+
+/* Reads the next one of a name; returns what follows, NULL where there is no other. */
+static const char *next_fault(const char *at, struct named_fault *fault) {
+  bool down = strncmp(at, " without ", 9) == 0;
+  if (!down && strncmp(at, " with ", 6) != 0) return NULL;
+  const char *what = at + (down ? 9 : 6), *end = strstr(what, ", with"), *part;
+  if (!end) end = strstr(what, " and ");
+  if (!end) end = what + strlen(what);
+  part = down ? end : memmem(what, (size_t)(end - what), " at ", 4);
+  if (!part) return NULL;
+  snprintf(fault->what, sizeof fault->what, "%.*s", (int)(part - what), what);
+  snprintf(fault->left, sizeof fault->left, "%.*s", down ? 0 : (int)(end - part) - 4, part + 4);
+  return end + (*end == ',');
+}
+
 void copse_cli_faults_between(const char *made_for, const char *given, struct copse_text *out) {
-  char value[512];
+  struct named_fault fault;
+  char value[sizeof fault + 1];
   if (!made_for || strncmp(made_for, given, strlen(given)) != 0) return;
-  for (const char *at = made_for + strlen(given);;) {
-    bool down = strncmp(at, " without ", 9) == 0;
-    if (!down && strncmp(at, " with ", 6) != 0) break;
-    const char *what = at + (down ? 9 : 6), *end = strstr(what, ", with"), *part;
-    if (!end) end = strstr(what, " and ");
-    if (!end) end = what + strlen(what);
-    part = down ? end : memmem(what, (size_t)(end - what), " at ", 4);
-    if (!part) break;
-    snprintf(value, sizeof value, "%.*s%s%.*s", (int)(part - what), what, down ? "" : "=",
-             down ? 0 : (int)(end - part) - 4, down ? "" : part + 4);
-    add_option(out, down ? "--down" : "--derate", value);
-    at = end + (*end == ',');
+  for (const char *at = made_for + strlen(given); (at = next_fault(at, &fault));) {
+    snprintf(value, sizeof value, "%s%s%s", fault.what, fault.left[0] ? "=" : "", fault.left);
+    add_option(out, fault.left[0] ? "--derate" : "--down", value);
     if (strncmp(at, " and ", 5) == 0) copse_text_add(out, "%s", at); /* " and 2 more faults" */
   }
+}
+
+/* ---- the topology that a schedule names, and its routes -------------------------------------- */
+
+/* Loads the topology of a name: `base`, and what follows of parts down or slower. */
+static copse_status load_by_name(const char *base, const char *faults, struct copse_cli_work *w,
+                                 struct copse_err *err) {
+  static const struct copse_notes silent = {0};
+  struct named_fault parts[COPSE_TOPOLOGY_NAMED_FAULTS], *part = parts;
+  bool line = strchr(base, ':') != NULL;
+  struct copse_cli_topology named = {.path = line ? NULL : base, .synthetic = line ? base : NULL};
+  named.options.notes = &silent; /* they speak of a file that nobody named here */
+  for (; *faults; part++) {
+    struct copse_q left = COPSE_Q_ZERO;
+    const char *next = part < parts + COPSE_TOPOLOGY_NAMED_FAULTS ? next_fault(faults, part) : NULL;
+    if (!next || (part->left[0] && !copse_cli_parse_part(part->left, &left)))
+      return copse_fail(err, COPSE_BAD_INPUT, "more faults, or what is no fault");
+    named.faults[named.n_faults++] = (struct copse_fault){part->what, left};
+    faults = next;
+  }
+  return copse_cli_load_topology(&named, &w->topology, &w->whole, err);
+}
+
+void copse_cli_load_named(int most, struct copse_cli_work *w) {
+  const struct copse_schedule *s = w->schedule;
+  const char *name = s->topology_name ? s->topology_name : "", *faults = strstr(name, " with");
+  struct copse_err unknown = COPSE_ERR_INIT;
+  char base[512], sha256[COPSE_SHA256_HEX];
+  w->unnamed = "of so many ranks only -t TOPO does it, since it takes a while";
+  if (s->n_ranks > most) return;
+  w->unnamed =
+      "its topology is neither of the catalogue nor synthetic, or its name does not say "
+      "all that is down or slower; -t TOPO does it";
+  if (!faults) faults = name + strlen(name);
+  snprintf(base, sizeof base, "%.*s", (int)(faults - name), name);
+  copse_status status = load_by_name(base, faults, w, &unknown);
+  if (status == COPSE_OK) status = copse_schedule_choose_ranks(s, &w->topology, &unknown);
+  if (status == COPSE_OK) status = copse_topology_sha256(w->topology, sha256, &unknown);
+  bool same = status == COPSE_OK && strcmp(sha256, s->topology_sha256) == 0;
+  if (same && w->topology->n_ranks == s->n_ranks) {
+    w->unnamed = NULL;
+    return;
+  }
+  copse_topology_free(w->topology);
+  copse_topology_free(w->whole);
+  w->topology = w->whole = NULL;
+}
+
+void copse_cli_note_routes(const struct copse_cli_work *w, const char *more) {
+  char text[COPSE_DETOUR_TEXT];
+  if (w->n_columns > 0 && copse_prediction_detour(w->columns, w->topology, text))
+    copse_note(&copse_cli_notes, "%s%s", text, more);
+  if (w->unnamed && w->schedule->n_ranks > 1)
+    copse_note(&copse_cli_notes,
+               "what links carry on the fabric's own routes was not compared with the schedule: %s",
+               w->unnamed);
+}
+
+/* Takes a failure that came of what nobody asked for as the reason why nothing was compared. */
+static copse_status leave_out(struct copse_cli_work *w, copse_status status) {
+  if (status == COPSE_NOMEM) return status;
+  COPSE_DO(copse_arena_text(&w->arena, w->err.text, &w->unnamed, &w->err));
+  w->err = (struct copse_err)COPSE_ERR_INIT;
+  copse_predictions_free(w->columns, w->n_columns);
+  w->n_columns = 0;
+  return COPSE_OK;
+}
+
+copse_status copse_cli_compare_routes(const struct copse_cli_topology *args, const char *file,
+                                      const char *more, struct copse_cli_work *w) {
+  struct copse_foreign what = {0};
+  const char *label = copse_file_label(file);
+  copse_status status = COPSE_OK;
+  w->n_columns = w->topology ? 1 : 0;
+  if (w->topology && w->plan)
+    status = copse_predict_plan(label, w->topology, w->plan, NULL, w->columns, &what, &w->err);
+  else if (w->topology)
+    status = copse_predict_mscclpp(label, w->made, w->made_size, w->topology, w->columns, &w->err);
+  free(what.demand);
+  if (status != COPSE_OK && !copse_cli_has_topology(args)) status = leave_out(w, status);
+  if (status != COPSE_OK) return status;
+  w->columns->time_per_GB = w->schedule->time_per_GB;
+  copse_cli_note_routes(w, more);
+  return COPSE_OK;
+}
+
+void copse_cli_add_routes(struct copse_cli_work *w) {
+  const struct copse_prediction *it = w->columns;
+  double says = copse_q_to_double(it->time_per_GB), runs = copse_q_to_double(it->runs_per_GB);
+  copse_text_add(&w->text, ", \"routes\": ");
+  if (w->n_columns == 0 || says <= 0) {
+    copse_text_add(&w->text, "null");
+    return;
+  }
+  const struct copse_link *l = &w->topology->links[it->worst_link];
+  const struct copse_node *nodes = w->topology->nodes;
+  copse_text_add(&w->text, "{\"time_per_GB\": \"%s\", \"factor\": %.6g, \"most_loaded\": [%s, %s]}",
+                 COPSE_Q_STRING(it->runs_per_GB), runs / says, copse_cli_quoted(nodes[l->src].id),
+                 copse_cli_quoted(nodes[l->dst].id));
 }
 
 /* Whether it is the topology of that checksum but for its name, which the checksum covers. */

@@ -127,7 +127,7 @@ copse_status copse_cli_load_nccl(const struct copse_cli_nccl *nccl,
 copse_status copse_cli_repeat_host(struct copse_topology **topology, int hosts,
                                    struct copse_err *err) COPSE_CHECKED;
 
-/* Parses "1%", "0.5 %" or a fraction "0.01"; not negative. */
+/* Parses "1%", "0.5 %", "333/10%" or a fraction "0.01"; not negative. */
 bool copse_cli_parse_part(const char *text, struct copse_q *out);
 
 /* Whether a topology is given, as a path or a line; both is COPSE_INVALID. */
@@ -158,10 +158,22 @@ copse_status copse_cli_load_topology(const struct copse_cli_topology *args,
  * made of it where it is another than the schedule's. */
 copse_status copse_cli_load_for(const struct copse_cli_topology *args, const char *file,
                                 const char *use, struct copse_cli_work *w) COPSE_CHECKED;
-/* Loads the one that a schedule names, with its ranks; *out stays NULL where it isn't known, or
- * large (policy.h). */
-void copse_cli_load_named(const struct copse_schedule *schedule, struct copse_topology **out,
-                          struct copse_topology **healthy);
+/* Loads the one that w->schedule names, with its ranks, and the parts down or slower that the name
+ * says. w->topology stays NULL where there are more ranks than `most`, or it isn't known;
+ * w->unnamed says why. */
+void copse_cli_load_named(int most, struct copse_cli_work *w);
+
+/* Finds what the messages of w->plan, or of the MSCCL++ program w->made, load on the fabric's own
+ * routes, which they take, as w->columns[0], w->n_columns 1; and notes by how much that is more
+ * than the schedule does, with `more` added ("" or "; .."), or that there is no topology to compare
+ * it on, and why. */
+copse_status copse_cli_compare_routes(const struct copse_cli_topology *args, const char *file,
+                                      const char *more, struct copse_cli_work *w) COPSE_CHECKED;
+/* Notes it of columns that are there. */
+void copse_cli_note_routes(const struct copse_cli_work *w, const char *more);
+/* Adds a member `"routes": {..}` of a JSON object with the factor and the link, null where it was
+ * not compared. */
+void copse_cli_add_routes(struct copse_cli_work *w);
 
 /* Does one of the two steps of it: loads the topology as the file has it; copse_cli_change_topology
  * makes the choice of ranks from `whole` after these faults (the arguments' own are not looked at).

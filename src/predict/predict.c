@@ -78,6 +78,17 @@ copse_status copse_predict_plan(const char *label, const struct copse_topology *
   return COPSE_OK;
 }
 
+copse_status copse_predict_mscclpp(const char *label, const char *text, size_t size,
+                                   const struct copse_topology *topology,
+                                   struct copse_prediction *out, struct copse_err *err) {
+  struct copse_foreign what = {0};
+  *out = (struct copse_prediction){.name = "program", .sim = copse_predict_defaults.sim};
+  COPSE_DO(copse_sim_dag_of_mscclpp(label, text, size, topology, &out->dag, &what, err));
+  out->time_per_GB = out->runs_per_GB = what.time_per_GB;
+  out->worst_link = what.worst_link;
+  return COPSE_OK;
+}
+
 copse_status copse_predict_msccl(const char *text, size_t size,
                                  const struct copse_topology *topology, const double *bytes,
                                  int n_sizes, bool quick, struct copse_prediction *out, double *us,

@@ -115,6 +115,11 @@ copse_status copse_predict_baselines(const struct copse_baseline_options *like,
                                      const struct copse_predict_options *options,
                                      struct copse_prediction predictions[COPSE_MAX_PREDICTIONS],
                                      int *n, struct copse_err *err) COPSE_CHECKED;
+/* Prepares an MSCCL++ program, of a multicast plan with what that loads. */
+copse_status copse_predict_mscclpp(const char *label, const char *text, size_t size,
+                                   const struct copse_topology *topology,
+                                   struct copse_prediction *out,
+                                   struct copse_err *err) COPSE_CHECKED;
 /* Times an MSCCL program for messages of bytes[n_sizes]: us[n_sizes], as copse_predictions_time;
  * and sets *out's busiest link on the fabric's own routes and what it takes per GB. */
 copse_status copse_predict_msccl(const char *text, size_t size,

@@ -128,7 +128,6 @@ static int drop_twice(struct copse_fault *faults, int n) {
 
 /* "a100-x2 without h0.nic3, with h1.nic0 at 50%": plans and logs show nothing else of it. In
  * whatever order the faults are given, since the name is part of the checksum. */
-#define NAMED_FAULTS 3
 static copse_status name_broken(struct draft *d, const struct copse_fault *given, int n,
                                 struct copse_text *name) {
   struct copse_q percent, hundred = {100, 1};
@@ -139,14 +138,14 @@ static copse_status name_broken(struct draft *d, const struct copse_fault *given
   COPSE_SORT(faults, n, by_name);
   n = drop_twice(faults, n);
   copse_text_add(name, "%s", d->view.name);
-  for (int f = 0; f < n && f < NAMED_FAULTS; f++) {
+  for (int f = 0; f < n && f < COPSE_TOPOLOGY_NAMED_FAULTS; f++) {
     copse_text_add(name, "%s %s %s", f > 0 ? "," : "", faults[f].left.num ? "with" : "without",
                    faults[f].what);
     if (faults[f].left.num == 0) continue;
     COPSE_DO(copse_q_mul(faults[f].left, hundred, &percent, d->err));
     copse_text_add(name, " at %s%%", copse_q_text(percent, text));
   }
-  int more = n - NAMED_FAULTS;
+  int more = n - COPSE_TOPOLOGY_NAMED_FAULTS;
   if (more > 0) copse_text_add(name, " and %d more fault%s", more, COPSE_S(more));
   d->view.name = name->data;
   return copse_text_status(name, d->err);

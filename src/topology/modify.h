@@ -11,6 +11,9 @@ struct copse_fault {
   struct copse_q left; /* what is left of the bandwidth: 0 is down, else at most 1 */
 };
 
+/* Faults that the name of a broken topology has; of more it has their number. */
+#define COPSE_TOPOLOGY_NAMED_FAULTS 3
+
 /*
  * Makes the topology without what is down and with the bandwidths that are left. Faults of the
  * same link multiply. A GPU that is down is no rank any more: those behind it move up. The name

@@ -480,6 +480,83 @@ START_TEST(lower_takes_the_topology_of_its_schedule) {
 }
 END_TEST
 
+#define LOWER(form) "@ lower %%/s.json --to " form " -o %%/made --json"
+static const char *const lowered[] = {LOWER("plan"), LOWER("msccl"), LOWER("mscclpp")};
+
+/* Parts that a schedule's name says are down or slower are so for its plans and programs too. */
+START_TEST(lower_knows_what_was_down) {
+  ck_assert_int_eq(run("@ solve dgx1-v100 -c allgather --down pcie0 -o %%/s.json"), 0);
+  for (int i = 0; i < 3; i++) {
+    ck_assert_int_eq(run(lowered[i]), 0);
+    expect(result.err, "1.43 times as long: ranks send over the fabric's own routes");
+    expect(result.out, "\"factor\": 1.42857, \"most_loaded\": [\"gpu4\", \"gpu5\"]}");
+  }
+  static const char *const faults[] = {"--ranks 0-3", "--derate 'gpu0>gpu1=0.333'",
+                                       "--derate gpu7=1/7 --down 'gpu2>gpu3' --ranks 1-6"};
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+    ck_assert_int_eq(run("@ solve dgx1-v100 -c allgather %s -o %%/s.json", faults[i]), 0);
+    ck_assert_int_eq(run(lowered[i]), 0);
+    expect(result.out, "\"routes\": {");
+  }
+  ck_assert_int_eq(run("@ verify %%/s.json -t dgx1-v100 --derate gpu7=$(printf '100/7\\045') --down "
+                       "'gpu2>gpu3'"), /* as names have it, and advice */
+                   0);
+  ck_assert_int_eq(run("@ solve --synthetic switch:10@100 -c allgather --down gpu3 -o %%/s.json"),
+                   0);
+  ck_assert_int_eq(run("@ lower %%/s.json --to msccl --workers 7 -o %%/made --json"), 0);
+  expect(result.out, "\"instead\": ");
+  ck_assert_int_eq(run("@ solve --synthetic switch:10@100 -c allgather --down gpu3 --down gpu4 "
+                       "--down gpu5 --down gpu6 -o %%/s.json"),
+                   0);
+  ck_assert_int_eq(run(lowered[0]), 0);
+  expect(result.out, "\"routes\": null");
+  expect(result.err, "its name does not say all that is down or slower; -t TOPO does it");
+}
+END_TEST
+
+/* Routes of the named topology are compared of up to 1,024 ranks; of more that is not done, which
+ * is said. */
+START_TEST(lower_takes_large_topologies_that_are_named) {
+  static const char *const cases[][2] = {{"129", "\"factor\": 1, "}, {"1025", "null"}};
+  for (int i = 0; i < 2; i++) {
+    ck_assert_int_eq(
+        run("@ solve --synthetic switch:%s@100 -c broadcast --root 0 -o %%/s.json", cases[i][0]),
+        0);
+    ck_assert_int_eq(run(LOWER("plan --instances 1")), 0);
+    expect(result.out, cases[i][1]);
+  }
+  expect(result.err, "of so many ranks only -t TOPO does it");
+}
+END_TEST
+
+/* A pair has a direct link of 5 GB/s and a way over a switch of 45: half of an allgather takes
+ * 1/100 s over both, and 1/10 on the direct one, which is the fabric's own route. */
+START_TEST(detours_on_a_topology_of_ones_own_are_said) {
+  copse_test_write("pair.json",
+                   "{\"format\": \"copse-topology/1\", \"name\": \"pair\", \"nodes\": ["
+                   "{\"id\": \"a\", \"type\": \"gpu\"}, {\"id\": \"b\", \"type\": \"gpu\"}, "
+                   "{\"id\": \"s\", \"type\": \"switch\"}], \"links\": ["
+                   "{\"src\": \"a\", \"dst\": \"b\", \"bandwidth\": 5}, "
+                   "{\"src\": \"a\", \"dst\": \"s\", \"bandwidth\": 45}, "
+                   "{\"src\": \"s\", \"dst\": \"b\", \"bandwidth\": 45}]}");
+  ck_assert_int_eq(run("@ solve %%/pair.json -c allgather -o %%/s.json"), 0);
+  for (int i = 0; i < 3; i++) {
+    ck_assert_int_eq(run(lowered[i]), 0);
+    expect(result.out, "\"routes\": null");
+    const char *note = strstr(result.err, "own routes was not compared with the schedule: its ");
+    ck_assert_msg(note && !strstr(note + 1, "own routes"), "%s", result.err);
+    char line[200];
+    snprintf(line, sizeof line, "%s -t %%%%/pair.json", lowered[i]);
+    ck_assert_int_eq(run(line), 0);
+    expect(result.out,
+           "\"routes\": {\"time_per_GB\": \"1/10\", \"factor\": 10, \"most_loaded\": [");
+    expect(result.err, "as a plan it takes 0.1 s/GB at least, 10 times as long: ranks send over");
+  }
+  ck_assert_int_eq(run(LOWER("plan --low-latency")), 0);
+  ck_assert_str_eq(result.err, "");
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("cli/misleading");
   TCase *all = tcase_create("misleading");
@@ -499,6 +576,9 @@ int main(void) {
   tcase_add_test(all, a_worse_topology_has_no_better_bound);
   tcase_add_test(all, verify_knows_what_was_down);
   tcase_add_test(all, what_a_failure_costs_a_plan_is_said);
+  tcase_add_test(all, lower_knows_what_was_down);
+  tcase_add_test(all, lower_takes_large_topologies_that_are_named);
+  tcase_add_test(all, detours_on_a_topology_of_ones_own_are_said);
   tcase_add_test(all, in_network_without_a_marked_switch_is_remarked_on);
   tcase_add_test(all, mistyped_topologies_are_remarked_on);
   tcase_add_test(all, a_diagonal_that_is_most_of_m_is_remarked_on);

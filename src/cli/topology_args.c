@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -568,6 +569,9 @@ static copse_status load_by_name(const char *base, const char *faults, struct co
   struct named_fault parts[COPSE_TOPOLOGY_NAMED_FAULTS], *part = parts;
   bool line = strchr(base, ':') != NULL;
   struct copse_cli_topology named = {.path = line ? NULL : base, .synthetic = line ? base : NULL};
+  struct stat st;
+  if (strcmp(base, "-") == 0 || (!line && stat(base, &st) == 0 && !S_ISREG(st.st_mode)))
+    return copse_fail(err, COPSE_BAD_INPUT, "no name, but what is read once or not at all");
   named.options.notes = &silent; /* they speak of a file that nobody named here */
   for (; *faults; part++) {
     struct copse_q left = COPSE_Q_ZERO;

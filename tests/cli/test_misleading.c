@@ -554,6 +554,9 @@ START_TEST(detours_on_a_topology_of_ones_own_are_said) {
   }
   ck_assert_int_eq(run(LOWER("plan --low-latency")), 0);
   ck_assert_str_eq(result.err, "");
+  /* a name that nothing comes from is not waited for */
+  ck_assert_int_eq(run("mkfifo %%/queue && sed -i 's#\"pair\"#\"%%/queue\"#' %%/s.json"), 0);
+  ck_assert_int_eq(run("timeout 20 @ lower %%/s.json --to plan -o %%/made"), 0);
 }
 END_TEST
 

@@ -712,6 +712,32 @@ START_TEST(pods_of_hosts) {
 }
 END_TEST
 
+/*
+ * With a root, all hosts but the root's: seven of eight hosts of 8 GPUs with a NIC of 50 GB/s each.
+ * For 2 us the root sends by one NIC, then its host by eight, 400 GB/s in all; data that have come
+ * to a host take 4 us more, but for what can come otherwise, (2 * 400 + 2 * 2800 / 8) / 7.
+ */
+START_TEST(hosts_beside_the_roots) {
+  static const copse_collective collectives[] = {COPSE_BROADCAST, COPSE_REDUCE};
+  const double otherwise = 1000 * (2 * 400 + 2 * 2800 / 8.0) / 7,
+               us = 2 + 2 + 4 - 2 * 50 / 400.0 + ((1 << 20) - otherwise) / 400e3;
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t;
+  ASSERT_OK(copse_topology_synthetic("hosts:8 gpus:8@450 nics:8@50 flat", NULL, &t, &err), &err);
+  for (int i = 0; i < 2; i++) {
+    struct copse_schedule *s = with_bound(t, collectives[i], 1 << 20, 2);
+    char *text = text_of(s);
+    double found = copse_q_to_double(s->bound_at->us);
+    ck_assert_int_eq(s->bound_at->kind, COPSE_BOUND_AT_NESTED);
+    ck_assert_msg(fabs(found - us) < 1e-9, "%.9f us, not %.9f", found, us);
+    ck_assert_int_eq(verdict_of(text, t, &err), COPSE_OK);
+    free(text);
+    copse_schedule_free(s);
+  }
+  copse_topology_free(t);
+}
+END_TEST
+
 /* Moves the first node of a list from one set to another, of times or parts. */
 static void move_node(cJSON *from, cJSON *to) {
   cJSON *nodes = cJSON_GetObjectItem(from, "nodes");
@@ -1117,19 +1143,20 @@ END_TEST
 /*
  * With 1 us to every other rank, half of it to a relay, A(T) is 30,000 (T - 1) of an allreduce:
  * A(T) + 2 A(T-1) + A(T-2) = 4 * 4 * 30,000. A broadcast's is 20,000 (T - 1), into two hosts: A(T)
- * + A(T-1) = 2 * 2 * 30,000.
+ * + A(T-1) = 2 * 2 * 30,000 in 9/2 us. Longer takes what leaves the root's host: what comes in the
+ * last 1 us serves one of four ranks, 10,000 (T - 2) + 10,000 / 4 = 30,000.
  */
 START_TEST(ranks_of_a_host_take_turns) {
   static const copse_collective collectives[] = {COPSE_ALLREDUCE, COPSE_BROADCAST, COPSE_REDUCE};
   struct copse_topology *t = make_hosts("1", "\"1/2\"");
-  static const struct copse_q us[] = {{6, 1}, {9, 2}, {9, 2}};
+  static const struct copse_q us[] = {{6, 1}, {19, 4}, {19, 4}};
   for (int i = 0; i < 3; i++) {
     struct copse_arena arena = {0};
     struct copse_bound_at at = bound_of(t, collectives[i], 30000, COPSE_Q_ZERO, &arena);
-    ck_assert_msg(
-        at.kind == COPSE_BOUND_AT_VOLUME && at.part_ranks == 2 && copse_q_eq(at.us, us[i]),
-        "%s: %lld/%lld us", copse_collective_name(collectives[i]), (long long)at.us.num,
-        (long long)at.us.den);
+    ck_assert_msg(at.kind == (i == 0 ? COPSE_BOUND_AT_VOLUME : COPSE_BOUND_AT_NESTED) &&
+                      at.part_ranks == (i == 0 ? 2 : 1) && copse_q_eq(at.us, us[i]),
+                  "%s: %lld/%lld us", copse_collective_name(collectives[i]), (long long)at.us.num,
+                  (long long)at.us.den);
     copse_arena_free(&arena);
   }
   copse_topology_free(t);
@@ -1204,6 +1231,7 @@ int main(void) {
   tcase_add_test(bounds, members_that_no_proof_reads);
   tcase_add_test(bounds, refusals_say_what_is_wrong);
   tcase_add_test(bounds, pods_of_hosts);
+  tcase_add_test(bounds, hosts_beside_the_roots);
   tcase_add_test(bounds, pods_in_a_file);
   tcase_add_test(bounds, commands_show_it);
   tcase_add_test(bounds, others_results);

@@ -172,8 +172,8 @@ static copse_status make_volumes(struct copse_bounds *b, struct copse_err *err) 
   return COPSE_OK;
 }
 
-/* Lists what a part of a level may be asked for, with each level of parts in it. */
-static copse_status list_nested_in(struct copse_bounds *b, int level, int name,
+/* Lists what a part of a level, or the rest, may be asked for, with each level of parts in it. */
+static copse_status list_nested_in(struct copse_bounds *b, int level, int name, bool rest,
                                    struct copse_err *err) {
   struct copse_timed_instance *side = &b->sides[sends_last(b)];
   const struct copse_timed_instance *turned = &b->sides[!sends_last(b)];
@@ -182,15 +182,16 @@ static copse_status list_nested_in(struct copse_bounds *b, int level, int name,
       struct copse_timed_nested n;
       bool fits;
       if (i == level || (i < 0 && !whole)) continue;
-      COPSE_DO(copse_timed_nested(side, turned, b->levels[level], name, i < 0 ? NULL : b->levels[i],
-                                  whole, b->collective == COPSE_ALLREDUCE, &n, &fits, err));
+      COPSE_DO(copse_timed_nested(side, turned, b->levels[level], name, rest,
+                                  i < 0 ? NULL : b->levels[i], whole,
+                                  b->collective == COPSE_ALLREDUCE, &n, &fits, err));
       if (fits && b->n_nested < COPSE_BOUND_NESTED) b->nested[b->n_nested++] = n;
     }
   return COPSE_OK;
 }
 
-/* Lists parts with parts in them, without the root: those of ranks that are asked for, or with a
- * root of some at even distances. */
+/* Lists parts with parts in them: those of ranks that are asked for, or with a root those of some
+ * at even distances, and the rest beside the root's. */
 static copse_status list_nested(struct copse_bounds *b, struct copse_err *err) {
   const struct copse_topology *t = b->topology;
   int most = b->root < 0 ? b->n_asked : COPSE_BOUND_NESTED_PARTS, *before;
@@ -201,8 +202,8 @@ static copse_status list_nested(struct copse_bounds *b, struct copse_err *err) {
       int name = b->levels[l][at];
       if (before[name] == l + 1) continue;
       before[name] = l + 1;
-      if (b->root < 0 || b->levels[l][t->rank_nodes[b->root]] != name)
-        COPSE_DO(list_nested_in(b, l, name, err));
+      bool rest = b->root >= 0 && b->levels[l][t->rank_nodes[b->root]] == name;
+      COPSE_DO(list_nested_in(b, l, name, rest, err));
     }
   return COPSE_OK;
 }

@@ -524,11 +524,12 @@ static copse_status add_otherwise(struct copse_timed_nested *n, int64_t mid, int
   return copse_q_add(n->otherwise, a, &n->otherwise, NULL);
 }
 
-/* Marks a part of a level, and in it (with `both` outside too) parts of another level, NULL: its
- * ranks. *finer: these are whole in it. */
+/* Marks a part of a level, or the rest, and in it (with `both` outside too) parts of another level,
+ * NULL: its ranks. *finer: these are whole in it. */
 static copse_status mark_nested(struct copse_timed_instance *instance, const int *level, int name,
-                                const int *inner, bool both, struct copse_timed_nested *out,
-                                bool *finer, struct copse_err *err) {
+                                bool rest, const int *inner, bool both,
+                                struct copse_timed_nested *out, bool *finer,
+                                struct copse_err *err) {
   const struct copse_topology *t = instance->topology;
   int *part;
   char *inside;
@@ -537,9 +538,9 @@ static copse_status mark_nested(struct copse_timed_instance *instance, const int
   *out = (struct copse_timed_nested){.part = part, .inside = inside, .of_ranks = !inner};
   *finer = true;
   for (int v = 0; v < t->n_nodes; v++) {
-    inside[v] = level[v] == name;
+    inside[v] = (level[v] == name) != rest;
     part[v] = inner ? inner[v] : t->nodes[v].rank >= 0 ? v : -1;
-    *finer = *finer && (part[v] < 0 || (level[part[v]] == name) == inside[v]);
+    *finer = *finer && (part[v] < 0 || ((level[part[v]] == name) != rest) == inside[v]);
     if (!inside[v] && !both) part[v] = -1;
   }
   return COPSE_OK;
@@ -547,12 +548,12 @@ static copse_status mark_nested(struct copse_timed_instance *instance, const int
 
 copse_status copse_timed_nested(struct copse_timed_instance *instance,
                                 const struct copse_timed_instance *turned, const int *level,
-                                int name, const int *inner, bool whole, bool both,
+                                int name, bool rest, const int *inner, bool whole, bool both,
                                 struct copse_timed_nested *n, bool *fits, struct copse_err *err) {
   int64_t parts[2], least, any, cross, wide_sum = 0, entries[2] = {0};
   bool finer;
   *fits = false;
-  COPSE_DO(mark_nested(instance, level, name, inner, both, n, &finer, err));
+  COPSE_DO(mark_nested(instance, level, name, rest, inner, both, n, &finer, err));
   if (!finer) return COPSE_OK;
   COPSE_DO(count_parts(instance->topology, n, parts, &least, err));
   if (parts[1] < 2 || (both && parts[0] == 0)) return COPSE_OK;

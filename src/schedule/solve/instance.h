@@ -138,14 +138,14 @@ struct copse_timed_nested {
 };
 
 /*
- * Finds these for the part `name` of a level (copse_timed_parts) and the parts of another level in
- * it (NULL: its ranks); in the instance's arena. whole: what comes to a part counts at once; else
- * what comes so late that it goes no farther counts for one of its ranks. both: of an allreduce, in
- * which parts outside must send. *fits: there are several parts, whole in it, and it fits into 64
- * bits.
+ * Finds these for the part `name` of a level (copse_timed_parts), or all the rest, and the parts of
+ * another level in it (NULL: its ranks); in the instance's arena. whole: what comes to a part
+ * counts at once; else what comes so late that it goes no farther counts for one of its ranks.
+ * both: of an allreduce, in which parts outside must send. *fits: there are several parts, whole in
+ * it, and it fits into 64 bits.
  */
 copse_status copse_timed_nested(struct copse_timed_instance *instance,
                                 const struct copse_timed_instance *turned, const int *level,
-                                int name, const int *inner, bool whole, bool both,
+                                int name, bool rest, const int *inner, bool whole, bool both,
                                 struct copse_timed_nested *nested, bool *fits,
                                 struct copse_err *err) COPSE_CHECKED;

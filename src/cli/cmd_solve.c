@@ -457,8 +457,7 @@ static void print_trees(const struct report *r) {
            copse_schedule_mean_height(s));
   if (!r->bound_only && s->n_rotations > 0)
     printf("the others are their images under %d symmetr%s: %" PRId64 " trees in all\n",
-           s->n_rotations, s->n_rotations == 1 ? "y" : "ies",
-           s->n_trees * copse_schedule_images(s));
+           s->n_rotations, s->n_rotations == 1 ? "y" : "ies", copse_schedule_count_all(s));
   if (!r->bound_only && s->n_changes > 0)
     printf("repaired: %d changes of such trees where they met what is broken\n", s->n_changes);
   if (s->n_copying + s->n_adding > 0)

@@ -67,7 +67,7 @@ static copse_status print_report(const struct copse_schedule *s, const struct co
                                  int n_gpus, const struct copse_verify_report *r,
                                  struct copse_cli_work *w) {
   bool flows = s->collective == COPSE_ALLTOALL;
-  const int64_t n = (flows ? s->n_flows : s->n_trees) * copse_schedule_images(s);
+  const int64_t n = copse_schedule_count_all(s);
   printf("%s of %s: verified, %" PRId64 " %s%s on ", copse_collective_name(s->collective), t->name,
          n, flows ? "flow" : "tree", COPSE_S(n));
   print_ranks(t, n_gpus);
@@ -97,6 +97,7 @@ static copse_status print_report(const struct copse_schedule *s, const struct co
 
 static void print_json(const struct copse_schedule *s, const struct copse_topology *t, int n_gpus,
                        const struct copse_verify_report *r) {
+  const bool flows = s->collective == COPSE_ALLTOALL;
   char routes[COPSE_Q_TEXT + 48] = "";
   if (r->on_routes)
     snprintf(routes, sizeof routes, "\"routes_time_per_GB\": \"%s\", \"routes_optimal\": %s, ",
@@ -119,7 +120,7 @@ static void print_json(const struct copse_schedule *s, const struct copse_topolo
       "%s, "
       "\"peak_MiB\": %ld}\n",
       copse_collective_name(s->collective), s->n_ranks, n_gpus,
-      s->n_trees * copse_schedule_images(s), s->n_flows * copse_schedule_images(s),
+      flows ? 0 : copse_schedule_count_all(s), flows ? copse_schedule_count_all(s) : 0,
       COPSE_Q_STRING(r->time_per_GB), COPSE_Q_STRING(r->bound), COPSE_CLI_BOOL(r->optimal),
       COPSE_CLI_BOOL(r->phases_optimal), COPSE_CLI_BOOL(r->forests_optimal), routes,
       COPSE_CLI_BOOL(r->same_topology),
@@ -231,8 +232,7 @@ static copse_status print_groups(const struct copse_groups *groups, const struct
   int64_t trees = 0, flows = 0;
   for (int g = 0; g < groups->n; g++) {
     const struct copse_schedule *s = groups->members[g].schedule;
-    trees += s->n_trees * copse_schedule_images(s);
-    flows += s->n_flows * copse_schedule_images(s);
+    *(s->collective == COPSE_ALLTOALL ? &flows : &trees) += copse_schedule_count_all(s);
   }
   printf("%d group%s of %s: verified, %" PRId64 " tree%s and %" PRId64 " flow%s\n", groups->n,
          COPSE_S(groups->n), t->name, trees, COPSE_S(trees), flows, COPSE_S(flows));

@@ -354,6 +354,44 @@ static copse_status expand_changes(struct copse_schedule *s, struct copse_err *e
   return COPSE_OK;
 }
 
+/* Counts at each node the images of trees whose root is there: [n_nodes]. */
+static copse_status count_roots(const struct copse_schedule *s, struct copse_q *at) {
+  for (int t = 0; t < s->n_trees; t++) {
+    struct copse_q *root = &at[s->rank_nodes[s->trees[t].root]];
+    COPSE_DO(copse_q_add(*root, COPSE_Q_ONE, root, NULL));
+  }
+  for (int i = 0; i < s->n_rotations; i++)
+    COPSE_DO(copse_sum_cycles(s->rotations[i].order, s->rotations[i].image, s->n_nodes, at, NULL));
+  return COPSE_OK;
+}
+
+/* Returns by how many trees changes make more of their images: one each, less the images of which
+ * they leave nothing. */
+static int64_t count_changes(const struct copse_schedule *s) {
+  int64_t n = 0;
+  for (int i = 0, end; i < s->n_changes; i = end) {
+    struct copse_q left = s->trees[s->changes[i].tree].weight;
+    for (end = i; end < s->n_changes && s->changes[end].tree == s->changes[i].tree &&
+                  s->changes[end].image == s->changes[i].image;
+         end++, n++)
+      if (copse_q_sub(left, s->changes[end].weight, &left, NULL) != COPSE_OK) return n;
+    n -= left.num <= 0;
+  }
+  return n;
+}
+
+int64_t copse_schedule_count_all(const struct copse_schedule *s) {
+  COPSE_AT_END(copse_free_at) struct copse_q *at = NULL;
+  int64_t n = s->n_trees + s->n_flows; /* has one of them */
+  if (!s->excepted) return n * copse_schedule_images(s);
+  if (copse_calloc((size_t)s->n_nodes, sizeof *at, &at, NULL) != COPSE_OK) return -1;
+  for (int v = 0; v < s->n_nodes; v++) at[v] = COPSE_Q_ZERO;
+  if (count_roots(s, at) != COPSE_OK) return -1;
+  n = count_changes(s);
+  for (int r = 0; r < s->n_ranks; r++) n += at[s->rank_nodes[r]].num;
+  return n;
+}
+
 /* Expands one rotation at a time: lists what is listed so far under each of its powers. */
 struct expansion {
   struct copse_schedule *schedule; /* its arena owns what is made */

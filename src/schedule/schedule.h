@@ -316,6 +316,10 @@ int64_t copse_schedule_images(const struct copse_schedule *schedule);
 copse_status copse_schedule_expand(struct copse_schedule *schedule,
                                    struct copse_err *err) COPSE_CHECKED;
 
+/* Counts the trees, or flows, that it lists, without that: an image whose root is absent is none,
+ * and a change is one beside what it leaves of its image. -1 where memory runs out. */
+int64_t copse_schedule_count_all(const struct copse_schedule *schedule);
+
 /* Counts the paths of all flows that are listed. */
 int copse_schedule_paths(const struct copse_schedule *schedule);
 

@@ -267,6 +267,20 @@ START_TEST(fewer_rotations_serve_where_all_are_too_many) {
 }
 END_TEST
 
+/* A GPU that is down is the root of no tree. */
+START_TEST(trees_are_counted_as_they_are) {
+  const char *const fabric = "--synthetic 'hosts:8 gpus:8@300 nics:8@25 rails' --down h0.gpu1";
+  ck_assert_int_eq(run("@ solve %s -c allgather --compact -o %%/63.json", fabric), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "under 2 symmetries: 63 trees in all"));
+  ck_assert_int_eq(run("@ verify %%/63.json %s", fabric), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "verified, 63 trees on 63 ranks"));
+  ck_assert_int_eq(run("@ verify %%/63.json %s --json", fabric), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "\"trees\": 63, \"flows\": 0"));
+  ck_assert_int_eq(run("@ expand %%/63.json -o %%/63-listed.json"), 0);
+  ck_assert_ptr_nonnull(strstr(result.out, "became 63, "));
+}
+END_TEST
+
 /* Phases that share links are within 1 % of the optimum and at most four hops higher than healthy
  * trees, of 2 hops; in turn they would take 42 and 9 % more. */
 START_TEST(a_compact_allreduce_is_as_fast) {
@@ -597,6 +611,7 @@ int main(void) {
   tcase_add_test(tests, a_compact_allreduce_is_as_fast);
   tcase_add_test(tests, fewer_rotations_serve_where_all_are_too_many);
   tcase_add_test(tests, a_report_has_the_notes);
+  tcase_add_test(tests, trees_are_counted_as_they_are);
   tcase_add_test(tests, the_loss_is_told);
   tcase_add_test(tests, the_order_of_faults_does_not_matter);
   tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);

@@ -248,7 +248,9 @@ static void check_listed(const struct copse_schedule *s, const struct copse_topo
   ASSERT_OK(copse_verify_schedule(again, t, "s.json", &report, &err), &err);
   int height = copse_schedule_height(again), n_absent = again->n_absent;
   double mean_height = copse_schedule_mean_height(again);
+  int64_t n_trees = copse_schedule_count_all(again);
   ASSERT_OK(copse_schedule_expand(again, &err), &err);
+  ck_assert_int_eq(n_trees, again->n_trees);
   ASSERT_OK(copse_verify_schedule(again, t, "s.json", &report, &err), &err);
   ck_assert(copse_q_eq(report.time_per_GB, s->time_per_GB));
   const char *defect = copse_test_schedule_defect(again, t);

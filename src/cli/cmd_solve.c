@@ -4,6 +4,7 @@
  * solve_many.c.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "cli/options.h"
 #include "cli/policy.h"
 #include "cli/solve_many.h"
+#include "predict/policy.h"
 #include "predict/predict.h"
 #include "predict/sizes.h"
 #include "schedule/loads.h"
@@ -60,26 +62,24 @@ static copse_status bound_on_routes(struct objective *o,
   return COPSE_OK;
 }
 
-/* Prints how far a time is above the bound for that size, and what proves the bound. */
-static void print_gap(const struct copse_schedule *s, const struct copse_topology *t, double us) {
-  const struct copse_bound_at *at = s->bound_at;
-  char gap[COPSE_GAP_TEXT];
-  double bound = copse_q_to_double(at->us);
-  printf("%s above the bound of %.6g us at %" PRId64 " bytes, which any %s takes at least",
-         copse_gap_text(us, bound, gap), bound, at->bytes, copse_collective_name(s->collective));
-  if (at->kind == COPSE_BOUND_AT_CUT && at->rank >= 0)
-    printf(": what must go %s %s\n", at->reversed ? "out of" : "into",
-           t->nodes[t->rank_nodes[at->rank]].id);
+/* Prints what fewer hops and trees than the fastest's cost, and what they may. */
+static void print_price(const struct objective *objective) {
+  const struct copse_size_answer *found = &objective->found;
+  bool hops = found->hops<found->fastest_hops, trees = found->us> found->least_us * (1 + SAME_TIME);
+  double part = copse_q_to_double(objective->tolerance);
+  if (found->us <= found->fastest_us * (1 + SAME_TIME)) return;
+  printf("the fastest found takes %.6g us, with %d hop%s", found->fastest_us, found->fastest_hops,
+         COPSE_S(found->fastest_hops));
+  if (found->fastest_trees > 0)
+    printf(" and %d tree%s; this one has %d and %d", found->fastest_trees,
+           COPSE_S(found->fastest_trees), found->hops, found->schedule->n_trees);
   else
-    printf(": %s\n", at->kind == COPSE_BOUND_AT_LENGTHS ? "how far all bytes must go"
-                     : at->kind == COPSE_BOUND_AT_CUT   ? "what must cross from part to part"
-                                                        : "how many messages there must be");
-  if (s->bound.kind == COPSE_BOUND_PHASES || s->bound.kind == COPSE_BOUND_FORESTS)
-    printf("%s at least %.6g us, by bandwidth alone\n",
-           s->bound.kind == COPSE_BOUND_PHASES
-               ? "reduce_scatter and allgather in turn take"
-               : "reduce and broadcast forests with common shares take",
-           1e-3 * copse_q_to_double(s->bound.time_per_GB) * (double)at->bytes);
+    printf("; this one has %d", found->hops);
+  printf(" and takes %.2g %% longer", 100 * (found->us / found->fastest_us - 1));
+  if (hops) printf(", up to %g %% for fewer hops", 100 * MODEL_ERROR);
+  if (trees) printf(", up to %g %% (--tolerance) for fewer trees", 100 * part);
+  if (hops && trees) printf(", %g %% for both", 100 * fmax(part, MODEL_ERROR));
+  printf("\n");
 }
 
 static void print_objective(const struct objective *objective) {
@@ -99,13 +99,7 @@ static void print_objective(const struct objective *objective) {
         "alone\n",
         copse_gap_text(found->us, objective->routes_us, (char[COPSE_GAP_TEXT]){0}),
         objective->routes_us);
-  if (found->us <= found->fastest_us) return;
-  printf("the fastest found takes %.6g us", found->fastest_us);
-  if (found->fewer_hops > 0)
-    printf("; this one has %d hop%s less", found->fewer_hops, COPSE_S(found->fewer_hops));
-  else
-    printf(" with %d trees; this one has %d", found->fastest_trees, found->schedule->n_trees);
-  printf(" and takes %.2g %% longer\n", 100 * (found->us / found->fastest_us - 1));
+  print_price(objective);
 }
 
 static void print_objective_json(const struct objective *objective) {
@@ -116,8 +110,10 @@ static void print_objective_json(const struct objective *objective) {
          objective->bytes, copse_cli_quoted(found->name), found->chunks, found->n_tried);
   printf(", \"predicted_us\": %s, \"without_us\": %s", COPSE_CLI_NUMBER(found->us),
          COPSE_CLI_NUMBER(found->first_us));
-  printf(", \"tolerance\": \"%s\", \"fastest_us\": %s", COPSE_Q_STRING(objective->tolerance),
-         COPSE_CLI_NUMBER(found->fastest_us));
+  printf(", \"tolerance\": \"%s\", \"fastest_us\": %s, \"fastest_trees\": %d",
+         COPSE_Q_STRING(objective->tolerance), COPSE_CLI_NUMBER(found->fastest_us),
+         found->fastest_trees);
+  printf(", \"hops\": %d, \"fastest_hops\": %d", found->hops, found->fastest_hops);
   if (objective->routes_us > 0)
     printf(", \"routes_bound_us\": %s", COPSE_CLI_NUMBER(objective->routes_us));
   printf("}");
@@ -490,7 +486,7 @@ static void print_text(const struct report *r) {
       print_trees(r);
   }
   print_objective(r->objective);
-  if (s->bound_at) print_gap(s, t, r->objective->found.us);
+  if (s->bound_at) copse_cli_print_gap(s, t, r->objective->found.us);
   if (s->bound_at && r->occupies)
     printf("that bound does not count how long latency keeps links busy (--alpha-occupies)\n");
   print_prediction(r);

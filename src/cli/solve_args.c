@@ -99,8 +99,9 @@ const struct copse_option copse_cli_solve_options[] = {
      "trees: the fewest per root within P per cent of the bound (0%, the\n"
      "default: the fewest at the optimum); alltoall: stop within P per cent\n"
      "(default: as exact as 64-bit fractions allow, beyond 64 ranks 1%).\n"
-     "With --objective SIZE also: fewer trees, and no more hops, within P\n"
-     "per cent of the fastest (default 1%; with -a 0 the fastest).\n"
+     "'copse solve --objective SIZE' also takes fewer trees, of no more\n"
+     "hops, within P per cent of the fastest (default 1%; with -a 0 the\n"
+     "fastest), and fewer hops within 3 %.\n"
      "0.01 is 1%; bare numbers are below 1",
      .take = take_tolerance, .common = true},
     {0},
@@ -288,6 +289,28 @@ void copse_cli_print_bottleneck(const struct copse_topology *t, const struct cop
            alike ? "of equal weight, the first" : "of most weight", words);
 }
 
+void copse_cli_print_gap(const struct copse_schedule *s, const struct copse_topology *t,
+                         double us) {
+  const struct copse_bound_at *at = s->bound_at;
+  char gap[COPSE_GAP_TEXT];
+  double bound = copse_q_to_double(at->us);
+  printf("%s above the bound of %.6g us at %" PRId64 " bytes, which any %s takes at least",
+         copse_gap_text(us, bound, gap), bound, at->bytes, copse_collective_name(s->collective));
+  if (at->kind == COPSE_BOUND_AT_CUT && at->rank >= 0)
+    printf(": what must go %s %s\n", at->reversed ? "out of" : "into",
+           t->nodes[t->rank_nodes[at->rank]].id);
+  else
+    printf(": %s\n", at->kind == COPSE_BOUND_AT_LENGTHS ? "how far all bytes must go"
+                     : at->kind == COPSE_BOUND_AT_CUT   ? "what must cross from part to part"
+                                                        : "how many messages there must be");
+  if (s->bound.kind == COPSE_BOUND_PHASES || s->bound.kind == COPSE_BOUND_FORESTS)
+    printf("%s at least %.6g us, by bandwidth alone\n",
+           s->bound.kind == COPSE_BOUND_PHASES
+               ? "reduce_scatter and allgather in turn take"
+               : "reduce and broadcast forests with common shares take",
+           1e-3 * copse_q_to_double(s->bound.time_per_GB) * (double)at->bytes);
+}
+
 void copse_cli_set_default_tolerance(const struct copse_topology *topology,
                                      struct copse_solve_options *options) {
   if (options->collective != COPSE_ALLTOALL || topology->n_ranks <= EXACT_ALLTOALL_RANKS) return;
@@ -304,6 +327,17 @@ static copse_status self_check(const struct copse_schedule *schedule,
                        "the computed schedule fails verification", &why, err);
 }
 
+/* Notes trees that are farther from their bound than the tolerance that was asked for: repaired
+ * ones may be. */
+static void note_missed(const struct copse_solve_options *options, const struct copse_schedule *s) {
+  const double percent = copse_cli_gap_percent(s->time_per_GB, s->bound.time_per_GB),
+               asked = 100 * copse_q_to_double(options->tolerance);
+  if (s->n_trees > 0 && percent > asked + 1e-9)
+    copse_note(options->notes,
+               "--tolerance %g%%: no such trees were found; these take %.3g %% more than the bound",
+               asked, percent);
+}
+
 copse_status copse_cli_solve_checked(const struct copse_topology *topology,
                                      const struct copse_solve_options *options, bool has_tolerance,
                                      struct copse_schedule **out,
@@ -316,6 +350,7 @@ copse_status copse_cli_solve_checked(const struct copse_topology *topology,
   double mark = copse_clock_seconds();
   copse_status status = chosen.bound_only ? COPSE_OK : self_check(*out, topology, err);
   if (verify_seconds) *verify_seconds = copse_clock_seconds() - mark;
+  if (status == COPSE_OK && has_tolerance && !chosen.bound_only) note_missed(options, *out);
   if (status == COPSE_OK) return COPSE_OK;
   copse_schedule_free(*out);
   *out = NULL;

@@ -69,6 +69,10 @@ void copse_cli_print_cut_json(const struct copse_schedule *s);
  * links of the greatest length; nothing where the bound has none. */
 void copse_cli_print_bottleneck(const struct copse_topology *t, const struct copse_schedule *s);
 
+/* Prints how far a time is above the bound for a size that the schedule has, and what proves the
+ * bound. */
+void copse_cli_print_gap(const struct copse_schedule *s, const struct copse_topology *t, double us);
+
 /* Sets how near its bound an alltoall should come where nobody says: up to 64 ranks exactly, of
  * more 1 %, and what is further from it is made all the same. */
 void copse_cli_set_default_tolerance(const struct copse_topology *topology,
@@ -85,7 +89,8 @@ copse_status copse_cli_solve_bound(const struct copse_topology *topology,
 /*
  * Solves by copse_solve_schedule, then (but for bound_only) verifies by copse_verify_schedule: a
  * schedule that its own verifier refuses is COPSE_INTERNAL. Without has_tolerance an alltoall of
- * many ranks gets 1 %. verify_seconds may be NULL. The caller releases *out.
+ * many ranks gets 1 %; with it trees that miss it are noted. verify_seconds may be NULL. The caller
+ * releases *out.
  */
 copse_status copse_cli_solve_checked(const struct copse_topology *topology,
                                      const struct copse_solve_options *options, bool has_tolerance,

@@ -4,7 +4,6 @@
  * the plan that it would be, and the fastest is handed over.
  *
  *   proposals --> orders, parts, chunks --> exchange, round by round --> the best
- *
  * Source of the orders: Hu, Parallel sequencing and assembly line problems, 1961.
  */
 #include "predict/sizes.h"
@@ -36,6 +35,7 @@ struct variant {
   bool far_first;
   double grown; /* > 0: exchange begins with other trees, of the same roots and shares: the work */
   double us;
+  int hops; /* copse_proposal_hops of what it would be */
   char name[COPSE_PROPOSAL_NAME];
 };
 
@@ -50,15 +50,13 @@ struct search {
   struct variant best;
   struct variant (*by_shape)[TREE_STEPS]; /* [MOST_HEIGHT + 1] the fastest of each height and number
                                              of trees, in powers of two; of == NULL: none */
-  double first_us;
-  double least_latency_us; /* of a link */
+  double first_us, least_latency_us; /* of a link */
   /* done, and to stop at: not by the clock, so that all machines find the same */
   double work, most_work;
   double bound_us; /* no schedule is faster; 0: none is known */
-  int n_tried;
-  double trees_us;                    /* the best of trees that are no stages */
+  double trees_us; /* the best of trees that are no stages */
   struct variant starts[MOST_STARTS]; /* for exchanges, but for the best */
-  int n_starts;
+  int n_starts, n_tried;
   struct copse_symmetry symmetry;
   struct copse_arena scratch;
   struct copse_err *err;
@@ -143,9 +141,9 @@ static double score(const struct variant *v) {
 
 /* Keeps a variant while the schedule is its own, see set_objective. */
 static void keep(struct search *s, const struct variant *v) {
-  int height = copse_proposal_hops(v->of), step = 0;
+  int step = 0;
   while (step < TREE_STEPS - 1 && v->n_trees >> step > 1) step++;
-  struct variant *like = &s->by_shape[height < MOST_HEIGHT ? height : MOST_HEIGHT][step];
+  struct variant *like = &s->by_shape[v->hops < MOST_HEIGHT ? v->hops : MOST_HEIGHT][step];
   if (!like->of || cost(v) < cost(like)) *like = *v;
   if (score(v) < score(&s->best)) s->best = *v;
   if (!copse_schedule_doubles(v->of) && v->us < s->trees_us) s->trees_us = v->us;
@@ -216,6 +214,7 @@ static copse_status consider(struct search *s, struct variant *v) {
   double end = s->work + s->question->work * FOREST_PART;
   v->us = INFINITY, v->chunks = 0;
   COPSE_DO(predict(s, v, s->n_tried > 0, &prediction));
+  v->hops = copse_proposal_hops(v->of);
   s->work += STEPS_OF_LOWERING * (double)prediction.dag.n_transfers;
   copse_progress_report(s->question->solve->progress, "search", (int64_t)s->work,
                         (int64_t)s->question->work);
@@ -677,26 +676,27 @@ static const struct variant *first_within(const struct variant *row, double us) 
   return NULL;
 }
 
-/* Chooses if hops cost: more of them gain more than the model's error, more trees than the
- * tolerance. */
-static const struct variant *choose(const struct search *s) {
-  const struct variant *best = NULL;
-  struct copse_q tolerance = s->question->tolerance;
-  double least = INFINITY, part = tolerance.num > 0 ? copse_q_to_double(tolerance) : 0;
-  if (s->predict.sim.alpha_us == 0) return &s->best;
-  for (int h = 0; h <= MOST_HEIGHT && !best; h++) {
+/* Chooses if hops cost: more hops gain over MODEL_ERROR, more trees over the tolerance, both over
+ * the larger one. *least: the least time in as few hops. */
+static const struct variant *choose(const struct search *s, double *least) {
+  const struct copse_q tolerance = s->question->tolerance;
+  const double part = tolerance.num > 0 ? copse_q_to_double(tolerance) : 0;
+  for (int h = 0; h <= MOST_HEIGHT && s->predict.sim.alpha_us > 0; h++) {
     const struct variant *row = s->by_shape[h];
-    if (!first_within(row, s->best.us * (1 + MODEL_ERROR))) continue;
+    *least = INFINITY;
     for (int i = 0; i < TREE_STEPS; i++)
-      if (row[i].of) least = fmin(least, row[i].us);
-    best = first_within(row, least * (1 + part + SAME_TIME));
+      if (row[i].of) *least = fmin(*least, row[i].us);
+    if (*least <= s->best.us * (1 + MODEL_ERROR))
+      return first_within(
+          row, fmin(*least * (1 + part + SAME_TIME), s->best.us * (1 + fmax(part, MODEL_ERROR))));
   }
-  return best;
+  *least = s->best.us;
+  return &s->best;
 }
 
 /* Hands over the winner as the schedule that it is a variant of. */
 static copse_status hand_over(struct search *s, struct copse_size_answer *answer) {
-  const struct variant *best = choose(s);
+  const struct variant *best = choose(s, &answer->least_us);
   struct copse_schedule *schedule = best->of;
   if (best->trees != schedule->trees) schedule->routes = NULL; /* edges may have moved */
   schedule->trees = best->trees;
@@ -717,9 +717,10 @@ static copse_status hand_over(struct search *s, struct copse_size_answer *answer
   answer->schedule = schedule;
   answer->chunks = best->chunks;
   answer->us = best->us;
+  answer->hops = best->hops;
   answer->fastest_us = s->best.us;
+  answer->fastest_hops = s->best.hops;
   answer->fastest_trees = s->best.n_trees;
-  answer->fewer_hops = copse_proposal_hops(s->best.of) - copse_proposal_hops(best->of);
   answer->bound_us = s->bound_us;
   answer->first_us = s->first_us;
   answer->n_tried = s->n_tried;

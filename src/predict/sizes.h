@@ -22,7 +22,8 @@ struct copse_size_question {
                                         first as `solve` says; NULL: those of copse_propose */
   int n_from;
   struct copse_q tolerance; /* where hops cost something: by how much the fastest must be faster
-                               than one of fewer trees, and no more hops */
+                               than one of fewer trees and as many hops; than one of fewer hops by
+                               MODEL_ERROR (policy.h); than one of fewer of both by the larger */
   double work; /* to stop after, in steps of the simulator: chunks times links, 15 million a second
                   or more */
 };
@@ -32,9 +33,10 @@ struct copse_size_answer {
   char name[COPSE_PROPOSAL_NAME];  /* of the candidate that it comes from: "k=4, far first" */
   int chunks;                      /* 0: as by default (schedule/chunks.h) */
   double us;
-  double fastest_us; /* of what was found, and its trees: more of them, or of hops */
-  int fastest_trees;
-  int fewer_hops;  /* hops that the answer saves against the fastest */
+  int hops;          /* copse_proposal_hops */
+  double fastest_us; /* of what was found, and its hops and trees: more of one of them */
+  int fastest_hops, fastest_trees;
+  double least_us; /* of what has as few hops as the answer: less is the price of fewer trees */
   double bound_us; /* no schedule is faster; 0: none is known */
   double first_us; /* of the schedule that the solver makes without a size, cut as by default */
   int n_tried;

@@ -267,6 +267,24 @@ START_TEST(fewer_rotations_serve_where_all_are_too_many) {
 }
 END_TEST
 
+/* Repaired trees are within 1 % of the optimum; who asks for less is told what they are. */
+START_TEST(a_tolerance_that_is_missed_is_told) {
+  const char *const fabric = "--synthetic 'hosts:12 gpus:8@300 nics:8@25 rails' --down h0.gpu1";
+  ck_assert_int_eq(run("@ solve %s -c allreduce", fabric), 0);
+  ck_assert_ptr_null(strstr(result.err, "--tolerance"));
+  ck_assert_int_eq(run("@ solve %s -c allreduce --tolerance 0.01", fabric), 0);
+  ck_assert_ptr_null(strstr(result.err, "--tolerance"));
+  ck_assert_int_eq(run("@ solve %s -c allreduce --tolerance 0 --json", fabric), 0);
+  cJSON *json = parsed();
+  char said[120];
+  ck_assert_double_gt(number_of(json, "gap_percent"), 0.001);
+  snprintf(said, sizeof said, "note: --tolerance 0%%: no such trees were found; these take %.3g %% more than the bound\n",
+           number_of(json, "gap_percent"));
+  ck_assert_msg(strstr(result.err, said) != NULL, "no \"%s\" in %s", said, result.err);
+  cJSON_Delete(json);
+}
+END_TEST
+
 /* A GPU that is down is the root of no tree. */
 START_TEST(trees_are_counted_as_they_are) {
   const char *const fabric = "--synthetic 'hosts:8 gpus:8@300 nics:8@25 rails' --down h0.gpu1";
@@ -612,6 +630,7 @@ int main(void) {
   tcase_add_test(tests, fewer_rotations_serve_where_all_are_too_many);
   tcase_add_test(tests, a_report_has_the_notes);
   tcase_add_test(tests, trees_are_counted_as_they_are);
+  tcase_add_test(tests, a_tolerance_that_is_missed_is_told);
   tcase_add_test(tests, the_loss_is_told);
   tcase_add_test(tests, the_order_of_faults_does_not_matter);
   tcase_add_test(tests, an_unbalanced_rest_is_refused_by_name);

@@ -181,6 +181,32 @@ START_TEST(what_is_left_has_rings_too) {
 }
 END_TEST
 
+/* What fewer trees, or hops, cost is told, and by which rule; nothing else is. The second case takes
+ * six seconds. */
+START_TEST(a_schedule_that_is_not_the_fastest_says_why) {
+  static const char *const cases[][3] = {
+      {"line:3@50 -c allgather --objective 4K", " hops and ", "longer, up to 1 % (--tolerance) for fewer trees\n"},
+      {"'hosts:2 gpus:2@300 nics:1@25 flat' -c allreduce --objective 64K", " with 4 hops and ", "longer, up to 3 % for fewer hops\n"}};
+  for (int i = 0; i < 1 + COPSE_TEST_SWEEPS; i++) {
+    ck_assert_int_eq(run("@ solve --synthetic %s", cases[i][0]), 0);
+    const char *said = strstr(result.out, "the fastest found takes ");
+    ck_assert_msg(said != NULL && strstr(said, cases[i][1]), "%s", result.out);
+    ck_assert_msg(strstr(said, cases[i][2]) != NULL, "%s", said);
+  }
+  ck_assert_int_eq(run("@ solve --synthetic line:3@50 -c allgather --objective 4K --tolerance 0"), 0);
+  ck_assert_ptr_null(strstr(result.out, "the fastest found"));
+  ck_assert_int_eq(run("@ solve --synthetic line:3@50 -c allgather --objective 4K --json"), 0);
+  cJSON *json = parsed();
+  const cJSON *objective = cJSON_GetObjectItem(json, "objective");
+  ck_assert_double_gt(number_of(objective, "fastest_trees"), number_of(json, "trees"));
+  ck_assert_double_eq(number_of(objective, "fastest_hops"), number_of(objective, "hops"));
+  ck_assert_double_gt(number_of(objective, "predicted_us"), number_of(objective, "fastest_us"));
+  cJSON_Delete(json);
+  ck_assert_int_eq(run("@ report --help"), 0); /* which has no --objective */
+  ck_assert_ptr_nonnull(strstr(result.out, "solve --objective SIZE' also"));
+}
+END_TEST
+
 /* Each plan of a folder at the sizes that it is for; the same times as alone. */
 START_TEST(a_folder_of_plans_is_simulated_whole) {
   make_whole();
@@ -1023,6 +1049,7 @@ int main(void) {
   if (COPSE_TEST_RESULTS) tcase_add_test(tests, short_and_long_messages_get_different_schedules);
   tcase_add_test(tests, predictions_stand_beside_todays_algorithms);
   tcase_add_test(tests, what_is_left_has_rings_too);
+  tcase_add_test(tests, a_schedule_that_is_not_the_fastest_says_why);
   tcase_add_test(tests, a_folder_of_plans_is_simulated_whole);
   if (COPSE_TEST_SWEEPS) tcase_add_test(tests, many_slots_are_no_slower_than_four);
   if (COPSE_TEST_RESULTS)

@@ -207,6 +207,62 @@ START_TEST(a_tolerance_saves_trees_and_keeps_to_its_word) {
 }
 END_TEST
 
+/* Links to and from a switch of 25 to 100 GB/s, and three between GPUs. */
+static struct copse_topology *five_gpus(void) {
+  static const struct {
+    const char *src, *dst;
+    double bandwidth, latency;
+  } links[] = {{"g0", "s", 25, 0.1},    {"g1", "s", 50, 0.7},  {"g2", "s", 100, 1.3},
+               {"g3", "s", 50, 1.3},    {"g4", "s", 50, 0.7},  {"g1", "g2", 12.5, 0.5},
+               {"g3", "g4", 50, 0.5}, {"g4", "g0", 25, 0.5}};
+  char json[2048];
+  int n = snprintf(json, sizeof json, "{\"format\": \"copse-topology/1\", \"name\": \"five\", \"nodes\": [{\"id\": \"s\", \"type\": \"switch\"}");
+  for (int i = 0; i < 5; i++)
+    n += snprintf(json + n, sizeof json - (size_t)n, ", {\"id\": \"g%d\", \"type\": \"gpu\"}", i);
+  for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+    n += snprintf(json + n, sizeof json - (size_t)n,
+                  "%s{\"src\": \"%s\", \"dst\": \"%s\", \"bandwidth\": %g, \"latency\": %g}",
+                  i ? ", " : "], \"links\": [", links[i].src, links[i].dst, links[i].bandwidth,
+                  links[i].latency);
+  strcpy(json + n, "]}");
+  return copse_test_topology(json);
+}
+
+/* Fewer hops may cost 3 %, fewer trees the tolerance, both no more than the larger one; hops are
+ * those of the trees as they were exchanged. */
+START_TEST(what_is_saved_costs_no_more_than_is_said) {
+  struct copse_err err = COPSE_ERR_INIT;
+  struct copse_topology *t = five_gpus();
+  const struct copse_solve_options options = {
+      .collective = COPSE_BROADCAST, .root = 0, .tolerance = COPSE_Q_ZERO, .label = "five"};
+  static const struct {
+    int bytes, percent, work;
+  } cases[] = {{1 << 18, 1, 2}, {1 << 19, 2, 4}, {1 << 19, 1, 75}}; /* the last: 3.7 % in sum */
+  int n_fewer = 0;
+  for (int i = 0; i < (COPSE_TEST_SWEEPS ? 3 : 2); i++) {
+    const int bytes = cases[i].bytes, percent = cases[i].percent;
+    const struct copse_size_question question = {.solve = &options,
+                                                 .predict = &copse_predict_defaults,
+                                                 .bytes = bytes,
+                                                 .tolerance = {percent, 100},
+                                                 .work = cases[i].work * WORK};
+    struct copse_size_answer answer;
+    struct copse_solve_seconds seconds;
+    ASSERT_OK(copse_solve_for_size(t, &question, &answer, &seconds, &err), &err);
+    check_answer(t, &answer, bytes, &copse_predict_defaults);
+    ck_assert_int_eq(answer.hops, copse_schedule_height(answer.schedule));
+    ck_assert_int_le(answer.hops, answer.fastest_hops);
+    n_fewer += answer.hops < answer.fastest_hops;
+    double most = answer.hops < answer.fastest_hops ? 3 : percent;
+    ck_assert_double_le(answer.us, answer.fastest_us * (1 + most / 100) * (1 + 1e-8));
+    ck_assert_double_le(answer.us, answer.least_us * (1 + percent / 100.) * (1 + 1e-8));
+    copse_schedule_free(answer.schedule);
+  }
+  ck_assert_int_ge(n_fewer, 2);
+  copse_topology_free(t);
+}
+END_TEST
+
 /* One pair's bytes alone take longer than the bound of an even exchange says. */
 START_TEST(the_bound_of_an_alltoall_is_its_demands) {
   const int64_t demand[9] = {0, 5, 1, 1, 0, 1, 1, 1, 0};
@@ -804,6 +860,7 @@ int main(void) {
   tcase_add_loop_test(tests, what_is_found_is_right_and_no_slower_than_what_there_is, 0, 6);
   tcase_add_loop_test(tests, trees_that_were_moved_have_a_bound_that_holds_for_them, 0, 3);
   tcase_add_test(tests, a_tolerance_saves_trees_and_keeps_to_its_word);
+  tcase_add_test(tests, what_is_saved_costs_no_more_than_is_said);
   tcase_add_test(tests, the_bound_of_an_alltoall_is_its_demands);
   tcase_add_test(tests, an_alltoall_of_few_bytes_takes_one_hop);
   tcase_add_test(tests, the_same_question_has_the_same_answer);

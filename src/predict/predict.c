@@ -147,6 +147,8 @@ static copse_status as_plan(const struct copse_topology *topology,
   return copse_predict_plan("plan", topology, plan, o, out, &what, why);
 }
 
+#define OWN_TRANSFERS "as its own transfers, over its own paths"
+
 copse_status copse_predict_schedule(const struct copse_topology *topology,
                                     const struct copse_schedule *schedule,
                                     const struct copse_predict_options *options,
@@ -158,7 +160,7 @@ copse_status copse_predict_schedule(const struct copse_topology *topology,
   if (schedule->n_rotations > 0)
     return copse_fail(err, COPSE_INVALID, "a compact schedule must be expanded to be simulated");
   if (o->links)
-    copse_fail(&why, status, "as its own transfers, over its own paths");
+    copse_fail(&why, status, OWN_TRANSFERS);
   else
     status = as_plan(topology, schedule, o, out, &why);
   if (status == COPSE_UNSUPPORTED || status == COPSE_OVERFLOW) {
@@ -223,6 +225,9 @@ static copse_status make_baseline(const struct copse_baseline_options *like,
   COPSE_DO(copse_baseline_make(topology, kind, &own, &schedule, steps ? &p->dag : NULL, why));
   if (!steps) {
     COPSE_DO(copse_predict_schedule(topology, schedule, &o, p, why));
+    if (o.links && !options->links)
+      snprintf(p->instead, sizeof p->instead,
+               OWN_TRANSFERS ": NCCL runs its rings itself, not as a plan");
   } else {
     p->sim = options->sim;
     copse_predict_cut(options, &p->sim);

@@ -449,11 +449,24 @@ struct kid {
   int64_t cost;
 };
 
+/* Returns the link into a relay that a search from node `to` goes back over, where there is but
+ * one, as of a NIC; else -1. A switch has hundreds of such: to queue what is beyond takes half as
+ * long. */
+static int only_way_on(const struct repairing *r, int relay, int to) {
+  int first = r->entering.first[relay], n = r->entering.first[relay + 1] - first;
+  if (r->numbers.rank_of[relay] >= 0 || n != 2) return -1;
+  int one = r->entering.item[first], other = r->entering.item[first + 1];
+  bool back = r->from->network->links[one].src == to;
+  if (back == (r->from->network->links[other].src == to)) return -1;
+  return back ? other : one;
+}
+
 /* Searches backwards through relays, the cheapest way first: the node of the rank found, or -1.
  * kids [COPSE_REPAIR_KIDS] or NULL: the nearest. */
 static int search_by_price(struct prices *p, const struct wanted *w, struct kid *kids, int *n_kids,
                            int64_t *cost) {
   struct repairing *r = p->r;
+  const struct copse_net_link *links = r->from->network->links;
   const struct variant *v = &r->variants[w->index];
   struct copse_image image = copse_image_of(&r->images, v->image);
   int start = copse_image_node(&r->images, &image, r->base.rank_nodes[w->rank]);
@@ -473,9 +486,14 @@ static int search_by_price(struct prices *p, const struct wanted *w, struct kid 
       continue;
     }
     for (int i = r->entering.first[b]; i < r->entering.first[b + 1]; i++) {
-      int e = r->entering.item[i], a = r->from->network->links[e].src;
-      int64_t more = price(p, e, w->trees);
-      if (more >= 0 && copse_nearest_offer(&p->near, a, *cost + more)) r->via[a] = e;
+      int e = r->entering.item[i], a = links[e].src, on = only_way_on(r, a, b);
+      int64_t more = price(p, e, w->trees),
+              beyond = on < 0 || more < 0 ? 0 : price(p, on, w->trees);
+      int to = on < 0 ? a : links[on].src;
+      if (more < 0 || beyond < 0 || !copse_nearest_offer(&p->near, to, *cost + more + beyond))
+        continue;
+      r->via[a] = e;
+      if (on >= 0) r->via[to] = on;
     }
   }
   return -1;
@@ -626,10 +644,10 @@ static copse_status drain_healthy(struct prices *p, int link) {
 /* Finds places for all that hangs nowhere, for some trees at a time; *hangs: some have none. */
 static copse_status place_detached(struct prices *p, bool *hangs) {
   struct repairing *r = p->r;
-  for (bool moving = true; moving;) {
+  for (bool moving = true; moving && !is_tired(p);) {
     moving = *hangs = false;
     for (int v = 0; v < (int)r->n_variants; v++)
-      for (int i = 0; i < r->variants[v].n; i++) {
+      for (int i = 0; i < r->variants[v].n && !is_tired(p); i++) {
         bool done;
         if (r->variants[v].moves[i].up != COPSE_HANGS_NOWHERE) continue;
         int64_t piece = copse_smaller(r->variants[v].trees, 1 + r->k / COPSE_REPAIR_CUT);
@@ -646,7 +664,7 @@ static copse_status place_detached(struct prices *p, bool *hangs) {
 static copse_status settle_by_prices(struct prices *p, bool *settled) {
   const struct repairing *r = p->r;
   int64_t before = INT64_MAX, over = 1;
-  bool hangs;
+  bool hangs = true;
   p->steep = COPSE_REPAIR_STEEP;
   COPSE_DO(place_detached(p, &hangs));
   while (!hangs && over > 0 && p->steep <= COPSE_REPAIR_STEEPEST && !is_tired(p)) {

@@ -478,6 +478,7 @@ static copse_status keep_model(struct job *j, int root, const struct copse_candi
                             &it->orbit, j->err));
   for (int i = 0; i < n; i++) it->taken[ranges[i].candidate] = true;
   it->candidates = j->candidates;
+  if (it->candidates.options.routes) it->candidates.options.routes = &it->candidates.routes;
   j->candidates = (struct copse_candidates){0};
   return COPSE_OK;
 }

@@ -157,9 +157,9 @@
 #define BORDER_WIDTH (1.0 / 256)
 #define PLAN_WORK(n_ranks) (2.5e5 * fmin((n_ranks), 64))
 /* Work of all further searches for one collective: that of one search of --objective, some 8 s; for
- * more than 16 ranks less, since with 64 `copse plans` takes 60 s without them. Of 17 plans at
- * sizes between those above 9 took over 3 % longer than what --objective finds, by up to 27 %, with
- * them 3, by up to 6 % (docs/measurements.md). */
+ * more than 16 ranks less, since with 64 `copse plans` takes 60 s without them. Of 24 plans at
+ * sizes between those above 14 took over 3 % longer than what --objective finds, by up to 27 %,
+ * with them 5, by up to 6 % (docs/measurements.md). */
 #define PLAN_MORE_WORK(n_ranks) (1.2e8 * fmax(0, fmin(1, (64 - (n_ranks)) / 48.0)))
 /* How many times as much work as PLAN_WORK the first of them takes at a size; each next one there
  * twice as much. An allgather of 512 KiB and a reduce_scatter of 2 MiB on 5 GPUs ended 1.7 and 7.0

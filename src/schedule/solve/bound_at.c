@@ -647,7 +647,6 @@ static copse_status ask_all(struct asking *a) {
   struct copse_bounds *b = a->b;
   copse_collective c = b->collective;
   for (int i = 0; i < b->n_volumes; i++) COPSE_DO(ask_volume(a, &b->volumes[i]));
-  for (int i = 0; i < b->n_nested; i++) COPSE_DO(ask_nested(a, &b->nested[i]));
   COPSE_DO(ask_lengths(a));
   bool out = c == COPSE_ALLTOALL || c == COPSE_REDUCE_SCATTER,
        in = c == COPSE_ALLTOALL || c == COPSE_ALLGATHER;
@@ -759,7 +758,8 @@ copse_status copse_bounds_at(struct copse_bounds *b, int64_t bytes, struct copse
   COPSE_DO(COPSE_ARRAYS(&a.arena, n_nodes, struct copse_quickest_end, err, &a.from, &a.to));
   COPSE_DO(COPSE_ARRAY(&a.arena, n_ranks, a.sends, err));
   COPSE_DO(COPSE_ARRAY(&a.arena, 2 * n_ranks, a.distance, err));
-  COPSE_DO(ask_all(&a));
+  COPSE_DO(ask_all(&a)); /* the better the first bounds, the fewer sets of senders are tried */
+  for (int i = 0; i < b->n_nested; i++) COPSE_DO(ask_nested(&a, &b->nested[i]));
   if (a.time.num == 0) return copse_fail(err, COPSE_OVERFLOW, "no bound fits into 64 bits");
   out->kind = a.best.kind;
   out->reversed = a.best.reversed;

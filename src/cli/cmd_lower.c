@@ -700,7 +700,7 @@ static const struct copse_option common[] = {
      "fit, or a rounding slows it by over 2 %, look for another one;\n"
      "default: the one that the schedule names, if it is in the catalogue\n"
      "or synthetic, also with parts down or slower, and of up to 1024 ranks\n"
-     "(msccl, mscclpp: 256)",
+     "(msccl, mscclpp: 160)",
      TO(topology.path), .takes = COPSE_KIND_TOPOLOGY},
     {"--min-bytes", 0, "N", "smallest message that it is for (K, M, G: times 1024, ...)",
      SIZE_TO(msccl.min_bytes)},

@@ -14,9 +14,10 @@
  * hosts 23 and 1 GiB (2026-11-30). */
 #define MOST_ROUTED_RANKS 1024
 /* The same for programs of MSCCL and MSCCL++, in whose place another schedule may be looked for:
- * 256 ranks at a switch took 10 CPU seconds and 0.8 GiB, 512 took 21 and 3 GiB, 1,024 A100 more
- * than 6 GiB (2026-11-30). */
-#define MOST_PROGRAMMED_RANKS 256
+ * 129 ranks at a switch took 13 CPU seconds and 1 GiB, 144 of gb200-nvl72-x2 8 to 18; an allgather
+ * of 256 at a switch took more than 1.6 GiB, an allreduce of 256 on rails more than 18 s
+ * (2026-11-30). */
+#define MOST_PROGRAMMED_RANKS 160
 /* By how much an MSCCL program may take longer than a schedule's links and be no detour. Not
  * measured. */
 #define NEAR_COST 0.01

@@ -621,6 +621,7 @@ static copse_status try_shares(struct solving *b, const struct copse_repair *at,
   static const struct {
     struct copse_q part;
     int looks;
+    bool leaving;
   } tries[] = COPSE_REPAIR_RATES;
   for (size_t i = 0; i < sizeof tries / sizeof *tries && !*out; i++) {
     struct copse_repair of = *at;
@@ -632,7 +633,7 @@ static copse_status try_shares(struct solving *b, const struct copse_repair *at,
     COPSE_DO(copse_q_div(of.x, slack, &of.x, b->err));
     COPSE_DO(copse_optimum_scale(of.network, of.x, &exact, b->err));
     of.k = part.num > 0 ? COPSE_REPAIR_PIECES : exact.k;
-    of.looks = tries[i].looks;
+    of.looks = tries[i].looks, of.leaving = tries[i].leaving;
     COPSE_DO(start(b));
     COPSE_DO(copse_repair_trees(&of, b->schedule, &made, b->err));
     if (made) {
@@ -654,7 +655,8 @@ struct together {
 
 static void free_together(struct together *t) { copse_shares_free(&t->shares); }
 
-/* Repairs an allreduce whose phases run together, with shares that are equal all the same.
+/* Repairs an allreduce whose phases run together, with equal shares, which may do where the best
+ * ones found are not.
  * `together`: the best shares and their time, if known. *faster: than phase after phase, or that is
  * not known. */
 static copse_status repair_together(const struct solving *like, const struct solving *bound,
@@ -676,8 +678,7 @@ static copse_status repair_together(const struct solving *like, const struct sol
                             .together = true};
   COPSE_DO(copse_q_div(shares->rate, n, &of.x, b.err));
   begun = copse_clock_seconds();
-  if (copse_shares_are_equal(shares, b.topology->n_ranks))
-    COPSE_DO(try_shares(&b, &of, shares, together->time, out));
+  COPSE_DO(try_shares(&b, &of, shares, together->time, out));
   b.seconds->pack += copse_clock_seconds() - begun;
   if (!lists_shares(&b) && !*out) /* of fewer ranks they are listed */
     note_shares(&b, together->time, "trees of them were not found near the healthy ones");

@@ -145,12 +145,18 @@
 #define COPSE_REPAIR_MOST_CAPACITY ((int64_t)1 << 34)
 #define COPSE_REPAIR_MOST_PRICE ((int64_t)1 << 54)
 #define COPSE_REPAIR_KIDS 8
-/* There: by which part of it the rate is below the optimum, and how many nodes a try looks at for
- * each rank. Of 1,024 ranks without three parts on rails, a fat tree, two pods, a dragonfly, what
- * gets through takes 1,400 to 5,400; 10,000 in vain take up to 4 CPU seconds on the last. */
-#define COPSE_REPAIR_RATES                                                    \
-  {                                                                           \
-    {{0, 1}, 1000}, {{1, 1000}, 4000}, {{1, 200}, 10000}, { {1, 100}, 10000 } \
+/* There: by which part of it the rate is below the optimum, how many nodes a try looks at for each
+ * rank, and whether what leaves ranks by links with too much is detached before. Of 1,024 ranks
+ * without three parts on rails, a fat tree, two pods, a dragonfly, what gets through takes 1,400 to
+ * 5,400 nodes; 10,000 in vain take up to 4 CPU seconds on the last. 12 hosts with two slow GPUs are
+ * at the optimum with that detached, else none are found; six hosts without a NIC and a GPU, with
+ * a slow NIC, are found only without. */
+#define COPSE_REPAIR_RATES                                                  \
+  {                                                                         \
+    {{0, 1}, 1000, true}, {{1, 1000}, 4000, true}, {{1, 200}, 10000, true}, \
+        {{1, 100}, 10000, true}, {                                          \
+      {1, 100}, 10000, false                                                \
+    }                                                                       \
   }
 /* From so many ranks on they are looked for first: trees of unequal shares, made one by one, take a
  * second for 64 ranks and up to nine for 128. Of fewer they are where those are high. */

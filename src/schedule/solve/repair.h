@@ -21,6 +21,7 @@ struct copse_repair {
    * `looks` nodes for each rank. */
   bool together;
   int looks;
+  bool leaving; /* what leaves ranks by links with too much is detached before */
 };
 
 /*

@@ -641,6 +641,32 @@ static copse_status drain_healthy(struct prices *p, int link) {
   return COPSE_OK;
 }
 
+/* Detaches what leaves ranks by links with too much: what comes to them can't be less. */
+static copse_status detach_leaving(struct prices *p) {
+  struct repairing *r = p->r;
+  for (int e = 0; e < r->t->n_links; e++) {
+    const struct copse_link *of = &r->t->links[e];
+    struct copse_image_users *all = &r->left[e];
+    if (r->numbers.rank_of[of->src] < 0 || room(r, e) >= 0) continue;
+    if (!all->item)
+      COPSE_DO(copse_numbering_image_users(&r->numbers, &r->images, &r->crossing, of->src, of->dst,
+                                           r->arena, all, r->err));
+    for (int i = 0; i < all->n && room(r, e) < 0; i++) {
+      struct copse_image image = copse_image_of(&r->images, all->item[i].image);
+      struct copse_tree_user user = r->users[all->item[i].user];
+      int first, rest, at;
+      if (is_gone(r, &image, r->base.trees[user.tree].root) || is_gone(r, &image, user.rank))
+        continue;
+      COPSE_DO(copse_repair_variants(r, user.tree, all->item[i].image, &first));
+      if (find_move(r, first, user.rank) >= 0) continue;
+      if (-room(r, e) < r->variants[first].trees)
+        COPSE_DO(copse_repair_split(r, first, -room(r, e), &rest));
+      COPSE_DO(copse_repair_detach(r, first, user.rank, &at));
+    }
+  }
+  return COPSE_OK;
+}
+
 /* Finds places for all that hangs nowhere, for some trees at a time; *hangs: some have none. */
 static copse_status place_detached(struct prices *p, bool *hangs) {
   struct repairing *r = p->r;
@@ -666,6 +692,7 @@ static copse_status settle_by_prices(struct prices *p, bool *settled) {
   int64_t before = INT64_MAX, over = 1;
   bool hangs = true;
   p->steep = COPSE_REPAIR_STEEP;
+  if (r->from->leaving) COPSE_DO(detach_leaving(p));
   COPSE_DO(place_detached(p, &hangs));
   while (!hangs && over > 0 && p->steep <= COPSE_REPAIR_STEEPEST && !is_tired(p)) {
     over = 0;

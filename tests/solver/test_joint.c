@@ -517,76 +517,6 @@ START_TEST(a_symmetry_that_is_none_is_refused) {
 }
 END_TEST
 
-/* ---- parts of links ------------------------------------------------------------------------- */
-
-/* The rate of one group of the members whose phases have at most a part of each link, 0/1: any:
- * that of the LP, and no link carries more in one phase. */
-static double expect_part(const struct copse_network *network, int n, const int *members,
-                          const struct copse_permutation *symmetry, struct copse_q part) {
-  struct copse_joint_group all = GROUP(n, members, true, true);
-  struct copse_joint_options options = {.max_columns = 10000,
-                                        .n_symmetries = symmetry ? 1 : 0,
-                                        .symmetries = symmetry,
-                                        .most_of_link = part};
-  struct copse_err err = COPSE_ERR_INIT;
-  struct copse_joint joint;
-  if (part.num == 0) part = COPSE_Q_ONE;
-  ASSERT_OK(copse_joint_find(network, &all, 1, &options, &joint, &err), &err);
-  ck_assert_int_eq(joint.outcome, COPSE_JOINT_PROVED);
-  double rate = copse_q_to_double(joint.rate);
-  double expected = copse_test_lp_groups_rate(network, &all, 1, copse_q_to_double(part), false);
-  ck_assert_msg(fabs(rate - expected) <= 1e-7 * fmax(1, expected), "%.12g, the LP %.12g", rate,
-                expected);
-  for (int e = 0; e < network->n_links && joint.rate.num > 0; e++)
-    for (int phase = 0; phase < 2; phase++) {
-      struct copse_q amount, limit, capacity = {network->links[e].capacity, 1};
-      const int64_t *units = phase ? joint.parts[0].reduce : joint.parts[0].broadcast;
-      ASSERT_OK(copse_q_make(units[e], joint.parts[0].whole, &amount, &err), &err);
-      ASSERT_OK(copse_q_mul(amount, joint.rate, &amount, &err), &err);
-      ASSERT_OK(copse_q_mul(part, capacity, &limit, &err), &err);
-      ck_assert_msg(copse_q_cmp(amount, limit) <= 0, "link %d, phase %d", e, phase);
-    }
-  copse_joint_free(&joint);
-  return rate;
-}
-
-/* Random fabrics of any links: a larger part is no slower, and half a link slower for some. */
-START_TEST(no_phase_has_more_than_its_part_of_a_link) {
-  static const struct copse_q parts[] = {{1, 2}, {5, 8}, {3, 4}, {1, 1}, {0, 1}};
-  int slower = 0, n = COPSE_TEST_UP_TO(30, 8);
-  for (int seed = 0; seed < n; seed++) {
-    struct trial trial;
-    draw(2000 + (uint64_t)seed, false, &trial);
-    const struct copse_network *network = &trial.instance.network;
-    double half = 0, before = 0;
-    for (int i = 0; i < 5; i++) {
-      double rate = expect_part(network, network->n_terminals, network->terminals, NULL, parts[i]);
-      ck_assert_double_ge(rate, before * (1 - 1e-9));
-      if (i == 0) half = rate;
-      before = rate;
-    }
-    slower += half < before * (1 - 1e-9);
-    release(&trial);
-  }
-  ck_assert_int_ge(slower, n / 8);
-}
-END_TEST
-
-/* One column stands for all links that symmetries map to each other. */
-START_TEST(parts_of_links_hold_for_all_that_are_alike) {
-  static const int itself = 0;
-  for (uint64_t seed = 0; seed < (uint64_t)COPSE_TEST_UP_TO(20, 6); seed++) {
-    struct ring r;
-    int members[3 * MOST_COPIES];
-    draw_ring(3000 + seed, &r);
-    struct copse_permutation symmetry = {.image = r.image, .groups = &itself};
-    for (int v = 0; v < r.network.n_nodes; v++) members[v] = v;
-    for (int64_t eighths = 4; eighths <= 8; eighths++)
-      expect_part(&r.network, r.network.n_nodes, members, &symmetry, (struct copse_q){eighths, 8});
-  }
-}
-END_TEST
-
 /* ---- fractions that are too fine ----------------------------------------------------------- */
 
 /* Capacities so large that common denominators leave 64 bits: of 57 bits, and no round numbers. */
@@ -681,8 +611,6 @@ int main(void) {
   tcase_add_test(tc, whole_links_have_the_same_optimum);
   tcase_add_loop_test(tc, symmetries_leave_the_optimum_and_make_a_smaller_programme, 0, 4);
   tcase_add_test(tc, a_symmetry_that_is_none_is_refused);
-  tcase_add_test(tc, no_phase_has_more_than_its_part_of_a_link);
-  tcase_add_test(tc, parts_of_links_hold_for_all_that_are_alike);
   tcase_add_loop_test(tc, what_64_bits_cannot_hold_is_rounded_and_still_proved, 0, 4);
   tcase_add_test(tc, too_many_columns_are_not_tried);
   tcase_add_test(tc, multipliers_are_rounded_down_to_bits);

@@ -1,5 +1,4 @@
-/* Inside src/schedule/solve only: from the solver's forests to the trees of a schedule. (trees.c
- * also has repair by prices, of repair_internal.h.) */
+/* Inside src/schedule/solve only: from the solver's forests to the trees of a schedule. */
 #pragma once
 
 #include "schedule/solve/instance.h"

@@ -81,8 +81,6 @@ struct copse_joint_options {
   struct copse_q
       most; /* of its group's rate that a root of free share may have; 0/1: any. What
                there is of a proof is then none: it is of a programme with these limits */
-  struct copse_q most_of_link; /* of a link's capacity that one phase may have; 0/1: any; of the
-                                  proof as `most`. Not of whole links, nor with limits */
   /* One group that broadcasts and reduces, without symmetries, closed, extra or unbalanced nodes:
    * what the broadcast leaves of a link is the reduction's, so that one column says both. Found in
    * about half the time or less; loads are not the least. The shares are as even as the

@@ -466,23 +466,6 @@ static copse_status add_limit_rows(struct copse_joint_search *s, struct copse_q 
   return COPSE_OK;
 }
 
-/* Adds rows that leave no phase more than that part of a link. A column may stand for several
- * links, but comes first at one of them. Where a capacity leaves no room for it there is none. */
-static copse_status add_part_rows(struct copse_joint_search *s, struct copse_q most) {
-  int row, last = -1;
-  for (int q = 0; q < s->n_phases && most.num > 0; q++)
-    for (int e = 0; e < s->network->n_links; e++) {
-      int column = s->phases[q].column[e];
-      int64_t right;
-      if (column <= last) continue;
-      last = column;
-      if (copse_mul_overflows(s->network->links[e].capacity, most.num, &right)) continue;
-      count(s, column, most.den);
-      COPSE_DO(add_row(s, right, false, &row));
-    }
-  return COPSE_OK;
-}
-
 /* Whether a link counts in a limit. */
 static bool is_limited(const struct copse_joint_limits *limits, int link, int limit) {
   int i = limits->first[link];
@@ -731,7 +714,6 @@ copse_status copse_joint_model(struct copse_joint_search *s,
   } else {
     COPSE_DO(add_share_rows(s));
     COPSE_DO(add_limit_rows(s, options->most));
-    COPSE_DO(add_part_rows(s, options->most_of_link));
     COPSE_DO(add_link_rows(s));
   }
   COPSE_DO(add_node_rows(s));

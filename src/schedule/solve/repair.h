@@ -53,7 +53,8 @@ struct copse_repair {
  * ways cross one link at most that was full: on a torus whose links are all full a way through
  * another host's switch takes room without which no tree can be repaired.
  *
- * Where phases run together nearly all links are full, and places are found by prices (repair_prices.c).
+ * Where phases run together nearly all links are full, and places are found by prices
+ * (repair_prices.c).
  *
  * The optimum is no matter of trust: trees are held against the capacities that reach it, and
  * whoever reads the schedule adds them up again. That they are found is a heuristic. It is local:

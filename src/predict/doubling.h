@@ -9,9 +9,10 @@
  */
 #pragma once
 
-#include "predict/baseline.h"
-#include "topology/route.h"
 #include "schedule/schedule.h"
+#include "topology/route.h"
+
+struct copse_baseline_shared;
 
 #define COPSE_MOST_DOUBLINGS 24
 #define COPSE_DOUBLING_DIGITS 9
@@ -37,8 +38,8 @@ copse_status copse_doublings_find(const struct copse_topology *topology,
                                   int *n, struct copse_err *err) COPSE_CHECKED;
 
 /* Makes the schedule, whose bound is a cut. shared: NULL, or of the topology (baseline.h). The
- * caller releases *out. Errors as of
- * copse_baseline_make; COPSE_UNSUPPORTED where copies make too many pieces. */
+ * caller releases *out. Errors as of copse_baseline_make; COPSE_UNSUPPORTED where copies make too
+ * many pieces. */
 copse_status copse_doubling_make(const struct copse_topology *topology,
                                  const struct copse_routes *routes,
                                  const struct copse_doubling *doubling,

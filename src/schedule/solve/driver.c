@@ -736,15 +736,17 @@ static copse_status try_repair(const struct solving *like, struct copse_schedule
   return COPSE_OK;
 }
 
-/* Hands a schedule over; a note says where its trees are higher than is asked of a repair. */
-static void hand_over(const struct copse_solve_options *options, int asked,
+/* Hands a schedule over; a note says where its trees are higher than is asked of a repair, and
+ * whether there are lower ones, which are slower. */
+static void hand_over(const struct copse_solve_options *options, int asked, bool lower,
                       struct copse_schedule **made, struct copse_schedule **out) {
   int height = asked > 0 ? copse_schedule_height(*made) : 0, more = COPSE_REPAIR_HIGHEST;
   if (height > asked)
     copse_note(options->notes,
-               "%s: trees are %d hops high, %d more than the healthy ones; none of "
-               "at most %d more were found",
-               options->label, height, height - asked + more, more);
+               "%s: trees are %d hops high, %d more than the healthy fabric's can be; those of at "
+               "most %d more that were found %s",
+               options->label, height, height - asked + more, more,
+               lower ? "are up to 1 % slower (--tolerance 1%)" : "are none");
   *out = *made;
   *made = NULL;
 }
@@ -767,7 +769,7 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   *out = NULL, *seconds = (struct copse_solve_seconds){0};
   if (early) COPSE_DO(try_repair(&like, &repaired, &high, &asked));
   if (repaired && !high) {
-    hand_over(options, asked, &repaired, out);
+    hand_over(options, asked, false, &repaired, out);
     return COPSE_OK;
   }
   if (options->collective == COPSE_ALLTOALL) {
@@ -778,16 +780,15 @@ copse_status copse_solve_schedule(const struct copse_topology *topology,
   } else {
     COPSE_DO(solve_trees(&b));
     COPSE_DO(meet_tolerance(&b, options));
-    if (may_differ(&like) && b.schedule->bound.kind == COPSE_BOUND_FORESTS)
-      like.listed = copse_schedule_height(b.schedule);
-    if (!early && like.listed > 0 && may_repair(&like))
-      COPSE_DO(try_repair(&like, &repaired, &high, &asked));
+    like.listed = copse_schedule_height(b.schedule);
+    if (!early && may_repair(&like)) COPSE_DO(try_repair(&like, &repaired, &high, &asked));
   }
   struct copse_schedule **best = &b.schedule;
-  bool near_by = high && copse_q_cmp(repaired->time_per_GB, b.schedule->time_per_GB) > 0;
+  bool near_by = repaired && options->tolerance.num == 0 &&
+                 copse_q_cmp(repaired->time_per_GB, b.schedule->time_per_GB) > 0;
   int worth = near_by ? COPSE_REPAIR_HIGHEST : 0; /* hops that it must save then */
   if (repaired && copse_schedule_height(repaired) + worth <= copse_schedule_height(b.schedule))
     best = &repaired;
-  hand_over(options, asked, best, out);
+  hand_over(options, asked, near_by && !high, best, out);
   return COPSE_OK;
 }

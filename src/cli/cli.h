@@ -171,11 +171,26 @@ copse_status copse_cli_write(const char *path, const void *data, size_t size,
 
 /* Makes it, unless it is there. COPSE_IO. */
 copse_status copse_cli_make_folder(const char *folder, struct copse_err *err) COPSE_CHECKED;
-/* Lists the names of the *.plan in a folder, in their order. COPSE_BAD_INPUT where there is none,
- * and where its index.json names one that is missing; what to do is said. */
+/* A plan of a folder, and what the folder's index.json says of it (index NULL: nothing). */
+struct copse_cli_listed {
+  const char *name;
+  struct copse_cli_indexed {
+    const char *index, *topology, *collective;
+    long line;
+    int root;
+    int64_t n_ranks;
+    uint64_t min_bytes, max_bytes;
+  } indexed;
+};
+/* Lists the *.plan in a folder, by name. COPSE_BAD_INPUT where there is none, and where index.json
+ * is no valid index of plans or names one that is missing; what to do is said. */
 copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
-                                  const char *const **names, int *n,
+                                  const struct copse_cli_listed **plans, int *n,
                                   struct copse_err *err) COPSE_CHECKED;
+/* Checks what the index says against the plan; COPSE_BAD_INPUT names the key. */
+copse_status copse_cli_check_indexed(const struct copse_cli_listed *listed,
+                                     const struct copse_plan *plan,
+                                     struct copse_err *err) COPSE_CHECKED;
 /* A plan that a job has. */
 struct copse_cli_plan {
   const char *name, *schedule; /* its path, or NULL */

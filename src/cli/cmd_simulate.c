@@ -466,11 +466,13 @@ static copse_status read_plan(struct job *job, const char *name) {
   return COPSE_OK;
 }
 
-static copse_status read_entry(struct job *job, const char *name, struct entry *to) {
+static copse_status read_entry(struct job *job, const struct copse_cli_listed *it,
+                               struct entry *to) {
   struct copse_cli_work *w = job->work;
-  COPSE_DO(read_plan(job, name));
+  COPSE_DO(read_plan(job, it->name));
   COPSE_DO(copse_plan_decode(job->path, w->data, w->size, &w->plan, job->err));
-  *to = (struct entry){name, w->plan->header};
+  COPSE_DO(copse_cli_check_indexed(it, w->plan, job->err));
+  *to = (struct entry){it->name, w->plan->header};
   copse_plan_free(w->plan);
   w->plan = NULL;
   return COPSE_OK;
@@ -478,10 +480,10 @@ static copse_status read_entry(struct job *job, const char *name, struct entry *
 
 /* Lists the *.plan of a folder, by collective and size. */
 static copse_status list_plans(struct job *job, struct entry **out, int *n) {
-  const char *const *names;
-  COPSE_DO(copse_cli_list_plans(job->o->schedule, &job->work->arena, &names, n, job->err));
+  const struct copse_cli_listed *list;
+  COPSE_DO(copse_cli_list_plans(job->o->schedule, &job->work->arena, &list, n, job->err));
   COPSE_DO(COPSE_ARRAY(&job->work->arena, (size_t)*n, *out, job->err));
-  for (int i = 0; i < *n; i++) COPSE_DO(read_entry(job, names[i], &(*out)[i]));
+  for (int i = 0; i < *n; i++) COPSE_DO(read_entry(job, &list[i], &(*out)[i]));
   COPSE_SORT(*out, *n, by_range);
   return COPSE_OK;
 }

@@ -247,44 +247,172 @@ static int is_plan(const struct dirent *entry) {
   return copse_file_ends_with(entry->d_name, ".plan");
 }
 
-static bool is_listed(const char *const *names, int n, const char *name) {
-  for (int i = 0; i < n; i++)
-    if (strcmp(names[i], name) == 0) return true;
-  return false;
+/* Checks that members are numbers from 0, or null; more digits than a rational holds may be any. */
+static copse_status check_numbers(const struct copse_json *json, const cJSON *object,
+                                  const char *const names[], struct copse_err *err) {
+  for (; *names; names++) {
+    const cJSON *item = copse_json_get(object, *names);
+    struct copse_err ignored = COPSE_ERR_INIT;
+    struct copse_q q = COPSE_Q_ZERO;
+    bool is = item && copse_json_is_number(item);
+    if (!item || cJSON_IsNull(item)) continue;
+    if (is && copse_json_rational(json, item, object, *names, &q, &ignored) != COPSE_OK) continue;
+    if (!is || q.num < 0)
+      return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(item, object),
+                           "\"%s\" must be a number from 0", *names);
+  }
+  return COPSE_OK;
 }
 
-/* Checks that the plans that the folder's index.json names exist. An index of another kind is
- * ignored. */
-static copse_status check_index(const char *folder, const char *const *names, int n,
-                                struct copse_arena *arena, struct copse_err *err) {
+static copse_status check_predicted(const struct copse_json *json, const cJSON *range,
+                                    struct copse_err *err) {
+  static const struct copse_json_key keys[] = {
+      {"bytes", COPSE_JSON_NEEDED | COPSE_JSON_COUNT, "of a message, such as 1024"},
+      {"us", COPSE_JSON_NEEDED | COPSE_JSON_ANY, "the plan's time, such as 1.5"},
+      {"bound_us", COPSE_JSON_NEEDED | COPSE_JSON_ANY, "no schedule is faster, such as 1.2"},
+      {"gap_percent", COPSE_JSON_NEEDED | COPSE_JSON_ANY, "above the bound, such as 25"},
+      {0}};
+  COPSE_JSON_EACH (item, copse_json_get(range, "predicted")) {
+    COPSE_DO(copse_json_expect_object(json, item, range, "one of \"predicted\"", keys, err));
+    COPSE_DO(check_numbers(json, item, (const char *const[]){"us", "bound_us", NULL}, err));
+  }
+  return COPSE_OK;
+}
+
+static copse_status read_range(const struct copse_json *json, const cJSON *range,
+                               struct copse_cli_indexed *out, struct copse_err *err) {
+  static const struct copse_json_key keys[] = {
+      {"collective", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "such as \"allreduce\""},
+      {"root", COPSE_JSON_INDEX, "of a broadcast or reduce, the rank"},
+      {"min_bytes", COPSE_JSON_NEEDED | COPSE_JSON_INDEX, "of the message, such as 0"},
+      {"max_bytes", COPSE_JSON_NEEDED | COPSE_JSON_ANY, "such as 9414; null: any"},
+      {"plan", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "a file, such as \"allreduce-1.plan\""},
+      {"schedule", COPSE_JSON_STRING, "a file, such as \"allreduce-1.json\""},
+      {"low_latency", COPSE_JSON_BOOL, "whether it sends packets"},
+      {"one_hop", COPSE_JSON_BOOL, "whether each rank sends all to every other one"},
+      {"chosen", COPSE_JSON_STRING, "how the schedule was made"},
+      {"time_per_GB", COPSE_JSON_NUMBER, "seconds per GB, such as \"1/600\""},
+      {"max_height", COPSE_JSON_INDEX, "hops, such as 2"},
+      {"mean_height", COPSE_JSON_ANY, "hops, such as 1.5"},
+      {"above_fastest", COPSE_JSON_ANY, "a part, such as 0.01"},
+      {"fastest", COPSE_JSON_STRING, "how that schedule was made"},
+      {"at_bytes", COPSE_JSON_INDEX, "of a message"},
+      {"fewer_hops", COPSE_JSON_NUMBER, "such as 1"},
+      {"predicted", COPSE_JSON_ARRAY, "such as [{\"bytes\": 1024, \"us\": 1.5, ...}]"},
+      {"above_before", COPSE_JSON_ANY, "a part, such as 0.01"},
+      {"before_at_bytes", COPSE_JSON_INDEX, "of a message"},
+      {"like", COPSE_JSON_ANY, "a plan of before, or null"},
+      {"changed_ranks", COPSE_JSON_ARRAY, "ranks, such as [0, 3]"},
+      {0}};
+  const cJSON *most;
+  int64_t min, max = INT64_MAX, root = -1;
+  COPSE_DO(copse_json_expect_object(json, range, json->root, "a range", keys, err));
+  COPSE_DO(copse_json_get_int(json, range, "min_bytes", 0, INT64_MAX, &min, err));
+  most = copse_json_get(range, "max_bytes");
+  if (!cJSON_IsNull(most))
+    COPSE_DO(copse_json_get_int(json, range, "max_bytes", 0, INT64_MAX, &max, err));
+  if (copse_json_get(range, "root"))
+    COPSE_DO(copse_json_get_int(json, range, "root", 0, INT32_MAX, &root, err));
+  COPSE_DO(check_numbers(
+      json, range, (const char *const[]){"mean_height", "above_fastest", "above_before", NULL},
+      err));
+  COPSE_DO(check_predicted(json, range, err));
+  out->line = copse_json_line(range, NULL);
+  out->collective = copse_json_text_or(range, "collective", "");
+  out->root = (int)root;
+  out->min_bytes = (uint64_t)min;
+  out->max_bytes = (uint64_t)max;
+  return COPSE_OK;
+}
+
+/* Gives each plan of the list what the index says of it. */
+static copse_status read_ranges(const struct copse_json *json, const char *folder,
+                                struct copse_arena *arena, struct copse_cli_listed *list, int n,
+                                struct copse_err *err) {
+  static const struct copse_json_key keys[] = {
+      {"format", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "\"copse-plans/1\""},
+      {"topology", COPSE_JSON_NEEDED | COPSE_JSON_STRING, "its name"},
+      {"nranks", COPSE_JSON_NEEDED | COPSE_JSON_COUNT, "the number of ranks, such as 8"},
+      {"since", COPSE_JSON_STRING, "the folder of the plans of before"},
+      {"ranges", COPSE_JSON_NEEDED | COPSE_JSON_ARRAY, "one for each plan"},
+      {0}};
+  const cJSON *ranges;
+  struct copse_cli_indexed of_all = {.index = copse_arena_printf(arena, "%s/index.json", folder)};
+  if (!of_all.index) return copse_fail_nomem(err);
+  COPSE_DO(copse_json_expect_format(json, "copse-plans/1", err));
+  COPSE_DO(copse_json_expect_object(json, json->root, NULL, "an index of plans", keys, err));
+  COPSE_DO(copse_json_get_int(json, json->root, "nranks", 1, INT32_MAX, &of_all.n_ranks, err));
+  ranges = copse_json_get(json->root, "ranges");
+  if (!copse_json_first(ranges))
+    return copse_fail_at(err, COPSE_BAD_INPUT, json->file, copse_json_line(json->root, NULL),
+                         "\"ranges\" is empty");
+  COPSE_JSON_EACH (range, ranges) {
+    struct copse_cli_indexed it = of_all;
+    COPSE_DO(read_range(json, range, &it, err));
+    const char *plan = copse_json_text_or(range, "plan", "");
+    int at = 0;
+    while (at < n && strcmp(list[at].name, plan) != 0) at++;
+    if (at == n || list[at].indexed.index)
+      return copse_fail_at(err, COPSE_BAD_INPUT, json->file, it.line,
+                           at < n ? "names %.80s, which has a range already"
+                                  : "names %.80s, which is not in the folder: copy it there",
+                           plan);
+    it.topology = copse_arena_strdup(arena, copse_json_text_or(json->root, "topology", ""));
+    it.collective = copse_arena_strdup(arena, it.collective);
+    if (!it.topology || !it.collective) return copse_fail_nomem(err);
+    list[at].indexed = it;
+  }
+  return COPSE_OK;
+}
+
+#define MEND_INDEX "make the plans again, or remove this file"
+
+/* Reads the folder's index.json, if there is one. An index of another kind is ignored. */
+static copse_status read_index(const char *folder, struct copse_arena *arena,
+                               struct copse_cli_listed *list, int n, struct copse_err *err) {
   COPSE_AT_END(copse_free_at) char *data = NULL;
   COPSE_AT_END(copse_json_free_at) struct copse_json json = {0};
+  struct copse_err why = COPSE_ERR_INIT;
   size_t size;
   const char *path = copse_arena_printf(arena, "%s/index.json", folder);
   if (!path) return copse_fail_nomem(err);
   if (access(path, F_OK) != 0) return COPSE_OK;
   COPSE_DO(copse_file_read(path, &data, &size, err));
-  if (copse_cli_kind_of(data, size) != COPSE_KIND_PLANS) return COPSE_OK;
-  COPSE_DO(copse_json_parse(path, data, size, &json, err));
-  COPSE_JSON_EACH(range, copse_json_get(json.root, "ranges")) {
-    const char *plan = copse_json_text_or(range, "plan", NULL);
-    if (plan && !is_listed(names, n, plan))
-      return copse_fail_at(err, COPSE_BAD_INPUT, path, copse_json_line(range, NULL),
-                           "names %.80s, which is not in the folder: copy it there, or make the "
-                           "plans again", plan);
-  }
-  return COPSE_OK;
+  if (copse_cli_kind_of(data, size) & (COPSE_KIND_GROUPS | COPSE_KIND_FAILURES)) return COPSE_OK;
+  copse_status status = copse_json_parse(path, data, size, &json, &why);
+  if (status == COPSE_OK) status = read_ranges(&json, folder, arena, list, n, &why);
+  return status == COPSE_OK ? COPSE_OK
+                            : copse_fail(err, status, "%.380s; " MEND_INDEX, why.text);
+}
+
+copse_status copse_cli_check_indexed(const struct copse_cli_listed *listed,
+                                     const struct copse_plan *plan, struct copse_err *err) {
+  const struct copse_cli_indexed *it = &listed->indexed;
+  const struct copse_plan_header *h = &plan->header;
+  const char *collective = copse_collective_name((copse_collective)h->collective);
+  const char *wrong = NULL;
+  if (!it->index) return COPSE_OK;
+  if (strcmp(it->collective, collective) != 0) wrong = "\"collective\"";
+  if (it->root != h->root) wrong = "\"root\"";
+  if (it->min_bytes != h->min_bytes) wrong = "\"min_bytes\"";
+  if (it->max_bytes != h->max_bytes) wrong = "\"max_bytes\"";
+  if (it->n_ranks != h->n_ranks) wrong = "\"nranks\"";
+  if (strcmp(it->topology, plan->name) != 0) wrong = "\"topology\"";
+  return wrong ? copse_fail_at(err, COPSE_BAD_INPUT, it->index, it->line,
+                               "%s is not that of %.80s; " MEND_INDEX, wrong, listed->name)
+               : COPSE_OK;
 }
 
 copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
-                                  const char *const **names, int *n, struct copse_err *err) {
+                                  const struct copse_cli_listed **plans, int *n,
+                                  struct copse_err *err) {
   struct dirent **found = NULL;
-  const char **list = NULL;
+  struct copse_cli_listed *list = NULL;
   *n = scandir(folder, &found, is_plan, alphasort);
   if (*n < 0) return copse_fail_at(err, COPSE_IO, folder, 0, "cannot be opened");
   copse_status status = COPSE_ARRAY(arena, (size_t)*n + 1, list, err);
   for (int i = 0; i < *n; i++) {
-    if (status == COPSE_OK && !(list[i] = copse_arena_strdup(arena, found[i]->d_name)))
+    if (status == COPSE_OK && !(list[i].name = copse_arena_strdup(arena, found[i]->d_name)))
       status = copse_fail_nomem(err);
     free(found[i]);
   }
@@ -292,13 +420,14 @@ copse_status copse_cli_list_plans(const char *folder, struct copse_arena *arena,
   if (status == COPSE_OK && *n == 0)
     status = copse_fail_at(err, COPSE_BAD_INPUT, folder, 0,
                            "has no plans (*.plan); 'copse plans TOPO -o FOLDER' makes them");
-  *names = list;
-  return status == COPSE_OK ? check_index(folder, list, *n, arena, err) : status;
+  *plans = list;
+  return status == COPSE_OK ? read_index(folder, arena, list, *n, err) : status;
 }
 
 /* Reads a plan's file, or a schedule. */
 static copse_status read_plan(struct copse_cli_work *w, const struct copse_lower_options *lower,
-                              const char *path, struct copse_cli_plan *out, struct copse_err *err) {
+                              const char *path, const struct copse_cli_listed *listed,
+                              struct copse_cli_plan *out, struct copse_err *err) {
   const char *end = strrchr(path, '.');
   out->schedule = path;
   free(w->data);
@@ -312,6 +441,7 @@ static copse_status read_plan(struct copse_cli_work *w, const struct copse_lower
     w->schedule = NULL;
   } else {
     COPSE_DO(copse_plan_decode(path, w->data, w->size, &w->plan, err));
+    COPSE_DO(copse_cli_check_indexed(listed, w->plan, err));
     out->schedule = copse_arena_printf(&w->arena, "%.*s.json", end ? (int)(end - path) : 0, path);
     if (!out->schedule) return copse_fail_nomem(err);
     if (!end || access(out->schedule, F_OK) != 0) out->schedule = NULL;
@@ -330,7 +460,8 @@ copse_status copse_cli_read_plans(const char *from, const struct copse_lower_opt
                                   struct copse_cli_work *w, struct copse_cli_plan **plans, int *n,
                                   struct copse_err *err) {
   const char *slash = strrchr(from, '/'), *path;
-  const char *const *names = (const char *const[]){slash && slash[1] ? slash + 1 : from};
+  const struct copse_cli_listed alone = {.name = slash && slash[1] ? slash + 1 : from},
+                                *names = &alone;
   struct copse_cli_plan *list;
   struct stat about;
   bool is_folder = stat(from, &about) == 0 && S_ISDIR(about.st_mode);
@@ -338,10 +469,10 @@ copse_status copse_cli_read_plans(const char *from, const struct copse_lower_opt
   if (is_folder) COPSE_DO(copse_cli_list_plans(from, &w->arena, &names, &n_names, err));
   COPSE_DO(COPSE_ARRAY(&w->arena, (size_t)n_names, list, err));
   for (*n = 0; *n < n_names; ++*n) {
-    list[*n].name = names[*n];
-    path = is_folder ? copse_arena_printf(&w->arena, "%s/%s", from, names[*n]) : from;
+    list[*n].name = names[*n].name;
+    path = is_folder ? copse_arena_printf(&w->arena, "%s/%s", from, names[*n].name) : from;
     if (!path) return copse_fail_nomem(err);
-    COPSE_DO(read_plan(w, lower, path, &list[*n], err));
+    COPSE_DO(read_plan(w, lower, path, &names[*n], &list[*n], err));
   }
   COPSE_SORT(list, *n, by_size);
   *plans = list;

@@ -135,6 +135,56 @@ START_TEST(plans_that_fail_leave_nothing) {
 }
 END_TEST
 
+/* Wherever a folder of plans is read; nobody takes it for another fabric's, or for other sizes. */
+START_TEST(an_index_that_is_none_of_its_plans_is_refused) {
+  static const char *const edits[][2] = {
+      {"s/\"plan\": \"allgather-1.plan\"/\"plan\": 5/", "\"plan\" must be a string"},
+      {"s/\"min_bytes\": 0/\"min_bytes\": -1/", "index.json:3: a range: \"min_bytes\" must be"},
+      {"3s/\"max_bytes\": [0-9]*/\"max_bytes\": 0/", "index.json:3: \"max_bytes\" is not that of all"},
+      {"3s/\"max_bytes\": [0-9]*/&00000000000000000000/", "\"max_bytes\" must be an integer"},
+      {"3s/allgather/allreduce/", "index.json:3: \"collective\" is not that of"},
+      {"s/\"nranks\": 4/\"nranks\": 5/", "\"nranks\" is not that of"},
+      {"1s/\"topology\": \"/&x/", "\"topology\" is not that of"},
+      {"3s/\"min/\"root\": 1, &/", "\"root\" is not that of"},
+      {"0,/\"us\": [0-9.]*/s//\"us\": -5/", "\"us\" must be a number from 0"},
+      {"s/allgather-2.plan/allgather-1.plan/", "names allgather-1.plan, which has a range already"},
+      {"s/\"ranges\": .*/\"ranges\": []}/;3,$d", "\"ranges\" is empty"},
+      {"s/copse-plans/copse-planz/", "unknown \"format\""},
+      {"1,$d", "empty, where JSON was expected"}};
+  ck_assert_int_eq(run("@ plans " FABRIC " -c allgather --search 0 -o %%/set"), 0);
+  ck_assert_int_eq(run("cp %%/set/index.json %%/good.json; ls %%/set/allgather-2.plan"), 0);
+  ck_assert_int_eq(run("@ simulate %%/set " FABRIC " -b 1M -e 1M"), 0);
+  for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+    ck_assert_int_eq(run("sed '%s' %%/good.json >%%/set/index.json", edits[i][0]), 0);
+    run(i % 2 ? "@ plans " FABRIC " --search 0 --from %%/set -o %%/new" : "@ simulate %%/set " FABRIC);
+    copse_test_refused(2, edits[i][1]);
+    copse_test_refused(2, "; make the plans again, or remove this file");
+  }
+  for (size_t i = 0; i < 2; i++) {
+    ck_assert_int_eq(run("head -c 200000 /dev/zero | tr '\\0' '[' >%%/set/index.json"), 0);
+    run(i ? "@ plans " FABRIC " --search 0 --from %%/set -o %%/new" : "@ simulate %%/set " FABRIC);
+    copse_test_refused(2, "index.json:1: nested more than 64 levels deep");
+  }
+  ck_assert(!copse_test_exists("new"));
+  ck_assert_int_eq(run("rm %%/set/index.json; @ simulate %%/set " FABRIC " -b 1M -e 1M"), 0);
+}
+END_TEST
+
+/* What is said to fit does so; that others may is said where they are looked for. */
+START_TEST(workers_that_fit_are_those_of_the_schedule) {
+  const char *const lower = "@ lower %%/m.json -t mixed-a100-h100 --to msccl -o %%/m.xml";
+  char line[200];
+  ck_assert_int_eq(run("@ solve mixed-a100-h100 -c reduce_scatter -o %%/m.json"), 0);
+  snprintf(line, sizeof line, "%s -w 4 --chunks 3", lower);
+  run(line);
+  copse_test_refused(2, "--workers 13 fits this schedule as it is; others may fit fewer, above all");
+  snprintf(line, sizeof line, "%s -w 13 --chunks 3", lower);
+  ck_assert_int_eq(run(line), 0);
+  snprintf(line, sizeof line, "%s -w 4", lower);
+  ck_assert_int_eq(run(line), 0);
+}
+END_TEST
+
 START_TEST(an_underline_that_copying_left_is_no_json) {
   copse_test_write("pasted.txt",
                    "[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity[0m\n"
@@ -621,6 +671,8 @@ int main(void) {
   tcase_add_test(tests, a_schedule_is_verified_from_a_pipe);
   tcase_add_test(tests, what_cannot_be_lowered_is_said_of_its_file);
   tcase_add_test(tests, plans_that_fail_leave_nothing);
+  tcase_add_test(tests, an_index_that_is_none_of_its_plans_is_refused);
+  tcase_add_test(tests, workers_that_fit_are_those_of_the_schedule);
   tcase_add_test(tests, an_underline_that_copying_left_is_no_json);
   tcase_add_test(tests, options_without_effect_are_told);
   tcase_add_test(tests, flows_of_nothing_are_lowered);

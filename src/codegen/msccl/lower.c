@@ -650,7 +650,11 @@ copse_status copse_msccl_advise(const struct copse_schedule *schedule,
   if (is) return COPSE_OK;
   if (options->max_blocks > 0 && options->max_blocks < most)
     COPSE_DO(copse_msccl_least_blocks(schedule, options, most, &blocks, err));
-  if (blocks > 0) snprintf(advice, size, "--workers %d fits", blocks);
+  if (blocks > 0)
+    snprintf(advice, size, "--workers %d fits%s", blocks,
+             options->chunks == 0 || schedule->no_forward
+                 ? ""
+                 : " this schedule as it is; others may fit fewer, above all without --chunks");
   if (blocks > 0 || options->instances < 2) return COPSE_OK;
   other = *options;
   other.instances = 1;

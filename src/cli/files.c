@@ -381,8 +381,7 @@ static copse_status read_index(const char *folder, struct copse_arena *arena,
   if (copse_cli_kind_of(data, size) & (COPSE_KIND_GROUPS | COPSE_KIND_FAILURES)) return COPSE_OK;
   copse_status status = copse_json_parse(path, data, size, &json, &why);
   if (status == COPSE_OK) status = read_ranges(&json, folder, arena, list, n, &why);
-  return status == COPSE_OK ? COPSE_OK
-                            : copse_fail(err, status, "%.380s; " MEND_INDEX, why.text);
+  return status == COPSE_OK ? COPSE_OK : copse_fail(err, status, "%.380s; " MEND_INDEX, why.text);
 }
 
 copse_status copse_cli_check_indexed(const struct copse_cli_listed *listed,

@@ -140,7 +140,8 @@ START_TEST(an_index_that_is_none_of_its_plans_is_refused) {
   static const char *const edits[][2] = {
       {"s/\"plan\": \"allgather-1.plan\"/\"plan\": 5/", "\"plan\" must be a string"},
       {"s/\"min_bytes\": 0/\"min_bytes\": -1/", "index.json:3: a range: \"min_bytes\" must be"},
-      {"3s/\"max_bytes\": [0-9]*/\"max_bytes\": 0/", "index.json:3: \"max_bytes\" is not that of all"},
+      {"3s/\"max_bytes\": [0-9]*/\"max_bytes\": 0/",
+       "index.json:3: \"max_bytes\" is not that of all"},
       {"3s/\"max_bytes\": [0-9]*/&00000000000000000000/", "\"max_bytes\" must be an integer"},
       {"3s/allgather/allreduce/", "index.json:3: \"collective\" is not that of"},
       {"s/\"nranks\": 4/\"nranks\": 5/", "\"nranks\" is not that of"},
@@ -156,7 +157,8 @@ START_TEST(an_index_that_is_none_of_its_plans_is_refused) {
   ck_assert_int_eq(run("@ simulate %%/set " FABRIC " -b 1M -e 1M"), 0);
   for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
     ck_assert_int_eq(run("sed '%s' %%/good.json >%%/set/index.json", edits[i][0]), 0);
-    run(i % 2 ? "@ plans " FABRIC " --search 0 --from %%/set -o %%/new" : "@ simulate %%/set " FABRIC);
+    run(i % 2 ? "@ plans " FABRIC " --search 0 --from %%/set -o %%/new"
+              : "@ simulate %%/set " FABRIC);
     copse_test_refused(2, edits[i][1]);
     copse_test_refused(2, "; make the plans again, or remove this file");
   }
@@ -177,7 +179,8 @@ START_TEST(workers_that_fit_are_those_of_the_schedule) {
   ck_assert_int_eq(run("@ solve mixed-a100-h100 -c reduce_scatter -o %%/m.json"), 0);
   snprintf(line, sizeof line, "%s -w 4 --chunks 3", lower);
   run(line);
-  copse_test_refused(2, "--workers 13 fits this schedule as it is; others may fit fewer, above all");
+  copse_test_refused(2,
+                     "--workers 13 fits this schedule as it is; others may fit fewer, above all");
   snprintf(line, sizeof line, "%s -w 13 --chunks 3", lower);
   ck_assert_int_eq(run(line), 0);
   snprintf(line, sizeof line, "%s -w 4", lower);

@@ -456,19 +456,24 @@ START_TEST(without_mpi_the_backend_is_refused_in_one_line) {
 }
 END_TEST
 
-/* Between hosts made of namespaces, where this user can make some. */
+/* Between hosts made of namespaces, where this user can make some. On a busy machine making plans
+ * may take longer than a short job has after the cut. */
 START_TEST(a_job_goes_on_with_repaired_plans_when_a_cable_is_cut) {
   NEED_MPI();
-  ck_assert_int_eq(copse_test_command("scripts/demo_repair -h 3 -b 300000 -n 4"), 0);
-  if (strstr(copse_test_result.out, "skipped: ")) COPSE_SKIP("%s", copse_test_result.out);
-  const char *old = strstr(copse_test_result.out, "old plans:");
-  const char *repaired = strstr(copse_test_result.out, "repaired plans:");
-  ck_assert_msg(repaired && old, "%s", copse_test_result.out);
   int before = 0, after = 0;
-  ck_assert_int_eq(sscanf(repaired, "repaired plans: %d allreduces before the cut, %*d ms each; %d",
-                          &before, &after),
-                   2);
-  ck_assert_int_gt(before, 0);
+  const char *repaired = NULL;
+  for (int seconds = 4; seconds <= 20 && after == 0; seconds += 16) {
+    ck_assert_int_eq(copse_test_command("scripts/demo_repair -h 3 -b 300000 -n %d", seconds), 0);
+    if (strstr(copse_test_result.out, "skipped: ")) COPSE_SKIP("%s", copse_test_result.out);
+    const char *old = strstr(copse_test_result.out, "old plans:");
+    repaired = strstr(copse_test_result.out, "repaired plans:");
+    ck_assert_msg(repaired && old, "%s", copse_test_result.out);
+    ck_assert_int_eq(
+        sscanf(repaired, "repaired plans: %d allreduces before the cut, %*d ms each; %d", &before,
+               &after),
+        2);
+    ck_assert_int_gt(before, 0);
+  }
   ck_assert_int_gt(after, 0);
   ck_assert_ptr_nonnull(strstr(repaired, "; 0 elements wrong"));
   ck_assert_ptr_nonnull(strstr(repaired, "must load it"));

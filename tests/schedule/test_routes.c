@@ -242,13 +242,15 @@ START_TEST(a_plan_that_lost_its_paths_is_mended) {
 }
 END_TEST
 
-static bool wants_routes(void *context, const char *name) {
+static bool wants_routes(void *context, enum copse_proposal_kind kind, const char *name) {
   (void)context;
+  (void)kind;
   return strncmp(name, "routes", strlen("routes")) == 0;
 }
 
-static bool wants_balanced(void *context, const char *name) {
+static bool wants_balanced(void *context, enum copse_proposal_kind kind, const char *name) {
   (void)context;
+  (void)kind;
   return strncmp(name, "scatter, balanced", strlen("scatter, balanced")) == 0;
 }
 

@@ -816,13 +816,18 @@ START_TEST(more_workers_are_never_worse) {
 }
 END_TEST
 
-/* More than a rank's thread blocks go between some ranks, and less between others: those get fewer
- * channels. Of 18 rings twelve chunks are in as many, and a link has at most 18/12. */
-START_TEST(little_between_two_ranks_takes_few_channels) {
+/* 72 GPUs at a switch are more peers than a rank has thread blocks: trees in which each has few are
+ * written. Rings, in 18 of which a link carried half as much again, took over five times as long.
+ */
+START_TEST(many_gpus_at_a_switch_have_few_peers_each) {
+  double slower;
   ck_assert_int_eq(run("@ solve gb200-nvl72-x2 -c allgather -o %%/s.json"), 0);
   ck_assert_msg(run("@ lower %%/s.json --to msccl -t gb200-nvl72-x2 --json -o %%/f.xml") == 0, "%s",
                 result.err);
-  ck_assert_msg(strstr(result.out, "\"rounding_percent\": 50,") != NULL, "%s", result.out);
+  const char *at = strstr(result.out, "\"simulated_percent\": ");
+  ck_assert_msg(at && sscanf(at, "\"simulated_percent\": %lf", &slower) == 1, "%s", result.out);
+  ck_assert_double_lt(slower, 100);
+  ck_assert_ptr_nonnull(strstr(result.out, "peers at a switch"));
 }
 END_TEST
 
@@ -1208,9 +1213,9 @@ START_TEST(a_schedule_that_a_rounding_slows_is_lowered_in_another_way) {
 }
 END_TEST
 
-/* A rounding that is asked for, or that stays, says what it costs beside the schedule at the sizes
+/* A rounding that is asked for says what it costs beside the schedule at the sizes
  * that the file serves, both simulated. Loop: in so many ways. */
-static const char *const rounding[] = {"--chunks 64 --max-bytes 16M", "--chunks 64", ""};
+static const char *const rounding[] = {"--chunks 64 --max-bytes 16M", "--chunks 64"};
 START_TEST(a_rounding_says_what_is_simulated) {
   static const char *const sizes[] = {"1M", "16M", "1G"};
   static const char *const names[] = {" slower at 1 MiB", " slower at 16 MiB", " slower at 1 GiB"};
@@ -1404,7 +1409,7 @@ int main(void) {
   tcase_add_loop_test(tc, an_alltoall_of_too_many_peers_goes_by_others, 0,
                       (int)(sizeof crowded / sizeof *crowded) - (COPSE_TEST_SWEEPS ? 0 : 2));
   tcase_add_loop_test(tc, more_workers_are_never_worse, 0, (int)(sizeof thinned / sizeof *thinned));
-  if (COPSE_TEST_SWEEPS) tcase_add_test(tc, little_between_two_ranks_takes_few_channels);
+  if (COPSE_TEST_SWEEPS) tcase_add_test(tc, many_gpus_at_a_switch_have_few_peers_each);
   tcase_add_test(tc, foreign_formats_are_written_and_proved);
   tcase_add_test(tc, the_reference_topologies_go_through_the_whole_chain);
   tcase_add_test(tc, fewer_chunks_are_named_before_more_workers);
@@ -1414,7 +1419,7 @@ int main(void) {
   if (COPSE_TEST_RESULTS) {
     tcase_add_test(tc, what_does_not_fit_msccl_is_lowered_in_another_way);
     tcase_add_test(tc, a_schedule_that_a_rounding_slows_is_lowered_in_another_way);
-    tcase_add_loop_test(tc, a_rounding_says_what_is_simulated, 0, COPSE_TEST_SWEEPS ? 3 : 1);
+    tcase_add_loop_test(tc, a_rounding_says_what_is_simulated, 0, COPSE_TEST_SWEEPS ? 2 : 1);
     tcase_add_loop_test(tc, a_rounding_that_shows_gives_way_to_what_loses_nothing, 0,
                         COPSE_TEST_SWEEPS ? 2 : 1);
     tcase_add_loop_test(tc, a_program_for_the_usual_sizes_stays_one, 0, COPSE_TEST_SWEEPS ? 4 : 2);

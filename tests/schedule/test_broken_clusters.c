@@ -456,7 +456,7 @@ static const struct {
      {1, 100},
      6},
     /* a GPU at half speed, with its NIC: once 38 and 90 hops */
-    {"hosts:12 gpus:8@450 nics:8@50 rails", {{"h9.gpu1", {1, 2}}}, {22, 4775}, {0, 1}, {1, 100}, 6},
+    {"hosts:12 gpus:8@450 nics:8@50 rails", {{"h9.gpu1", {1, 2}}}, {22, 4775}, {0, 1}, {0, 1}, 6},
     {"hosts:32 gpus:8@450 nics:8@50 rails",
      {{"h9.gpu1", {1, 2}}},
      {62, 12775},

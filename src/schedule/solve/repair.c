@@ -511,12 +511,9 @@ static copse_status detach_gone(struct repairing *r, int src, int dst) {
  * become high, only what others don't make. The image of before is looked at first: neighbouring
  * images cross neighbouring links. */
 static copse_status make_room(struct repairing *r, int link) {
-  const struct copse_link *of = &r->t->links[link];
   struct copse_image_users *all = &r->left[link];
   int start = 0;
-  if (!all->item)
-    COPSE_DO(copse_numbering_image_users(&r->numbers, &r->images, &r->crossing, of->src, of->dst,
-                                         r->arena, all, r->err));
+  COPSE_DO(list_users(r, link));
   while (start < all->n && all->item[start].image < r->last_image) start++;
   for (int i = 0; i < 2 * all->n && room(r, link) < 0; i++) {
     struct copse_image_user *at = &all->item[(start + i) % all->n];

@@ -151,6 +151,14 @@ copse_status copse_repair_split(struct repairing *r, int index, int64_t trees,
 /* Detaches a rank of the base tree, which then hangs nowhere; *at: its place among those moved. */
 copse_status copse_repair_detach(struct repairing *r, int index, int rank, int *at) COPSE_CHECKED;
 
+/* Lists what crosses a link in all images, once for a try: r->left of the link. */
+static inline copse_status list_users(struct repairing *r, int link) {
+  const struct copse_link *of = &r->t->links[link];
+  if (r->left[link].item) return COPSE_OK;
+  return copse_numbering_image_users(&r->numbers, &r->images, &r->crossing, of->src, of->dst,
+                                     r->arena, &r->left[link], r->err);
+}
+
 /* Copies what a try changes: room and variants, which copse_repair_release frees. */
 copse_status copse_repair_copy(const struct repairing *detached, struct copse_arena *arena,
                                struct repairing *r) COPSE_CHECKED;

@@ -298,12 +298,9 @@ static copse_status drain_moved(struct prices *p, int link) {
  * first: neighbouring images cross neighbouring links. */
 static copse_status drain_healthy(struct prices *p, int link) {
   struct repairing *r = p->r;
-  const struct copse_link *of = &r->t->links[link];
   struct copse_image_users *all = &r->left[link];
   int start = 0;
-  if (!all->item)
-    COPSE_DO(copse_numbering_image_users(&r->numbers, &r->images, &r->crossing, of->src, of->dst,
-                                         r->arena, all, r->err));
+  COPSE_DO(list_users(r, link));
   while (start < all->n && all->item[start].image < r->last_image) start++;
   for (int i = 0; i < all->n && room(r, link) < 0 && !is_tired(p); i++) {
     struct copse_image_user at = all->item[(start + i) % all->n];
@@ -331,9 +328,7 @@ static copse_status detach_leaving(struct prices *p) {
     const struct copse_link *of = &r->t->links[e];
     struct copse_image_users *all = &r->left[e];
     if (r->numbers.rank_of[of->src] < 0 || room(r, e) >= 0) continue;
-    if (!all->item)
-      COPSE_DO(copse_numbering_image_users(&r->numbers, &r->images, &r->crossing, of->src, of->dst,
-                                           r->arena, all, r->err));
+    COPSE_DO(list_users(r, e));
     for (int i = 0; i < all->n && room(r, e) < 0; i++) {
       struct copse_image image = copse_image_of(&r->images, all->item[i].image);
       struct copse_tree_user user = r->users[all->item[i].user];
